@@ -117,7 +117,7 @@ def train(train_part, test_part, optimizer, way, seed, epochs):
 def table(runs):
     """Returns a Markdown table of accuracies and bytes."""
     lines = [
-        "| optimizer | gradients | test accuracy / % | points to float | p | bytes a step | fewer |",
+        "| optimizer | gradients | accuracy / % | points to float | p | bytes a step | fewer |",
         "|---|---|---|---|---|---|---|",
     ]
     for optimizer in RATES:
@@ -138,7 +138,8 @@ def table(runs):
                 for name in ("received_bytes", "float32_bytes")
             )
             cells = [optimizer, way, tables.mean([100 * run["accuracy"] for run in own], 2)]
-            cells += ["", ""] if way == FLOAT else tables.difference(by_seed, found[FLOAT], "accuracy")
+            to_float = tables.difference(by_seed, found[FLOAT], "accuracy")
+            cells += ["", ""] if way == FLOAT else to_float
             cells += [f"{received:,.0f}", f"{floats / received:.1f} times"]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

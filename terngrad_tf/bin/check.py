@@ -134,11 +134,10 @@ def _steps(links, num_machines, weights):
 def _exchange_model():
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     with capture_stderr():
-        from terngrad_tf.distribute.exchange import wires
-        from terngrad_tf.distribute.telemetry import stopwatch
+        from terngrad_tf.distribute.exchange import plan, wires
         from terngrad_tf.distribute.wire_selection import exchange_model, links
 
-    return exchange_model, links.Link, stopwatch.Job, wires.NONZERO_SHARE
+    return exchange_model, links.Link, plan.Job, wires.NONZERO_SHARE
 
 
 def _report(line):

@@ -1,26 +1,25 @@
 """The cross-device op: packed codes for gradients, stock TensorFlow for everything else."""
 
-import functools
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf import ternary
 from terngrad_tf.arguments import check, is_integer
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.consistency import handshake
 from terngrad_tf.distribute.exchange import buckets as exchange
-from terngrad_tf.distribute.exchange import wires
+from terngrad_tf.distribute.exchange import sparse_rows, wires
+from terngrad_tf.distribute.exchange.observer import Observers
+from terngrad_tf.distribute.exchange.plan import LocalScales, Plan, positions_of_buckets
 from terngrad_tf.distribute.exchange.quantization import Quantization
-from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, float32_traffic
+from terngrad_tf.distribute.exchange.traffic import Traffic
 from terngrad_tf.distribute.steps.contexts import gradients_are_of_one_size
-from terngrad_tf.distribute.telemetry import last_step, statistics, stragglers
+from terngrad_tf.distribute.telemetry import statistics
+from terngrad_tf.distribute.telemetry.last_step import TrafficLog
 from terngrad_tf.distribute.telemetry.measurements import Measurements
-from terngrad_tf.distribute.telemetry.stopwatch import Job
 from terngrad_tf.distribute.wire_selection.wire_choice import WireChoice
-from terngrad_tf.distribute.wire_selection.wire_trial import Timing, WireTrial
+from terngrad_tf.distribute.wire_selection.wire_trial import WireTrial
 
 _XLA = (
     "`jit_compile=True` must not be combined with TernaryAllReduce: TensorFlow would drop the op"
@@ -47,8 +46,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
     Keras scales each replica's loss by 1/N, so the sum is the mean of the replicas' gradients. Only
     gradients are rounded, recognized when Keras optimizers reduce them. Metrics, losses,
-    synchronized batch-norm, integers and, by default, `IndexedSlices` are reduced exactly as by the
-    strategy's stock op. If a replica's gradient holds a NaN or Inf, the reduced tensor is NaN.
+    synchronized batch-norm and integers are reduced exactly as by the strategy's stock op. If a
+    replica's gradient holds a NaN or Inf, the reduced tensor is NaN, or its block if rotated.
 
     The random bits depend on `seed`, the optimizer's `iterations`, the variable's position among
     the optimizer's variables and the element only, so a run that resumes rounds as if it had not
@@ -66,11 +65,13 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             the lossless one of known size with the fewest bytes, or between processes another
             lossless one, with the same bits, that should be faster on their measured links;
             `wire_choices` shows the choice. Default "auto".
-        sparse_as_dense: True to convert `IndexedSlices`, the gradients of embeddings, to dense
-            tensors before the exchange, so that they are rounded, too. Otherwise rows travel as
-            floats, once per read by a replica, which may be most of the traffic of a language
-            model. Optimizers that square gradients then train as with a dense layer, since Keras
-            squares each row of `IndexedSlices` separately. Default False.
+        sparse_as_dense: how `IndexedSlices`, the gradients of embeddings, travel. "auto": as
+            rounded rows with their positions, or as whole rounded tensors, whichever takes fewer
+            bytes in a step; all processes choose alike. Rows with the same position are summed
+            first. Optimizers that square gradients then train as with a dense layer, since Keras
+            squares each row of `IndexedSlices` separately. True: always as whole tensors. False:
+            rows travel as floats, once per read by a replica, as they always do with
+            `grad_bits=32` or `rotate=False` unless this is True. Default "auto".
         statistics_freq: `gradient_statistics` is recorded in steps divisible by this number that
             exchange ternary gradients; other steps have no cost. Default 0 (never).
         telemetry_freq: `telemetry` measures bytes and times of every step, and compares the reduced
@@ -89,15 +90,19 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         grad_bits: int | None = None,
         quantization: Quantization | None = None,
         wire: str = "auto",
-        sparse_as_dense: bool = False,
+        sparse_as_dense: bool | str = "auto",
         telemetry_freq: int = 0,
         statistics_freq: int = 0,
     ) -> None:
         super().__init__()
         check(wire in wires.WIRES, "wire", f"must be one of {wires.WIRES}", wire)
         self.quantization = _quantization(grad_bits, quantization, wire)
-        is_bool = isinstance(sparse_as_dense, bool)
-        check(is_bool, "sparse_as_dense", "must be a bool", sparse_as_dense)
+        check(
+            isinstance(sparse_as_dense, bool) or sparse_as_dense == "auto",
+            "sparse_as_dense",
+            'must be True, False or "auto"',
+            sparse_as_dense,
+        )
         check(
             is_integer(statistics_freq, 0),
             "statistics_freq",
@@ -138,8 +143,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         self._recorder = statistics.Recorder(statistics_freq)
         self.telemetry = Measurements(telemetry_freq)
         self._has_logits = False
-        self._last_step = last_step.LastStep()
-        self._traffic_of: dict[tuple[int, ...], last_step.LastTraffic] = {}
+        self._traffic = TrafficLog()
         private.install_patches()
 
     @property
@@ -148,8 +152,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
         Sparse gradients count with the rows of this process's replicas in that step.
         """
-        latest = self._last_step.latest
-        return None if latest is None else self._traffic_of[latest[0]].latest
+        return self._traffic.latest
 
     def traffic_of(
         self, step: int, groups: Sequence[Sequence[int]] | None = None
@@ -166,13 +169,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             `traffic`, or the traffic of float32 if `float_steps` is true of the step. None until
             each group was exchanged.
         """
-        if groups is None:
-            traffic = self.traffic
-        else:
-            known = [self._traffic_of.get(tuple(group)) for group in groups]
-            parts = [last.latest for last in known if last is not None]
-            parts = [part for part in parts if part is not None]
-            traffic = functools.reduce(operator.add, parts) if len(parts) == len(known) else None
+        traffic = self.traffic if groups is None else self._traffic.of(groups)
         if traffic is None or self.quantization.float_steps is None:
             return traffic
         is_float = bool(self.quantization.float_steps(tf.constant(step, tf.int64)))
@@ -242,18 +239,18 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         Args:
             gradients: list of tensors or `tf.IndexedSlices`.
         """
-        if not self.sparse_as_dense:
+        if self.sparse_as_dense is not True:
             return list(gradients)
         return [
-            gradient
-            if _is_dense(gradient)
-            else tf.ensure_shape(tf.convert_to_tensor(gradient), gradient.shape)
+            tf.ensure_shape(tf.convert_to_tensor(gradient), gradient.shape)
+            if isinstance(gradient, tf.IndexedSlices)
+            else gradient
             for gradient in gradients
         ]
 
     def local_scales(
         self, gradients: Sequence[Any], paths: Sequence[Any], num_replicas: int
-    ) -> list[tf.Tensor]:
+    ) -> LocalScales:
         """Returns the scales of one replica's gradients for `reduce_gradients`.
 
         Args:
@@ -262,28 +259,25 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             num_replicas: number of replicas of all processes.
 
         Returns:
-            List of float32 tensors, one per bucket, with an element for each of its gradients. If
-            `telemetry_freq` is not 0, a float64 scalar tensor per bucket follows: the time when the
-            gradients existed.
+            `LocalScales`, with times if `telemetry_freq` is not 0.
         """
-        quantization, scales, starts = self.quantization, [], []
+        quantization, scales, times = self.quantization, [], []
         if gradients_are_of_one_size():
             quantization = quantization.of_one_size
-        for bucket in self._buckets(gradients, paths):
+        for bucket in positions_of_buckets(self.quantization, gradients, paths):
             tensors = [gradients[i] for i in bucket]
             if self.telemetry.freq:
                 # Scales of the first gradients are computed while other gradients still are.
-                start, _ = private.stamped(tensors)
-                starts.append(start)
+                time, _ = private.stamped(tensors)
+                times.append(time)
             scales.append(quantization.local_scales(tensors, num_replicas))
-        return scales + starts
+        return LocalScales(scales, times)
 
-    @stragglers.timed
     def reduce_gradients(
         self,
         strategy: tf.distribute.Strategy,
         gradients: Sequence[Any],
-        local_scales: tf.Tensor,
+        local_scales: LocalScales,
         paths: Sequence[Any],
         indices: Sequence[int],
         step: Any,
@@ -293,7 +287,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         Args:
             strategy: the strategy whose replicas computed the gradients.
             gradients: list of T values, each with one gradient a local replica.
-            local_scales: the result of `local_scales`, values with one tensor a local replica.
+            local_scales: the results of `local_scales`, values with one tensor a local replica.
             paths: T variable paths, as in `keras.Variable.path`.
             indices: T positions among the optimizer's variables; they select the random bits.
             step: value with one scalar integer tensor a local replica, the optimizer's step.
@@ -303,118 +297,91 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             of T values with the variance that rounding added, see `exchange.Bucket.noise`, or None
             for gradients that are never rounded, or not rotated.
         """
-        first = [private.local_tensors(gradient)[0] for gradient in gradients]
-        sparse = [i for i, gradient in enumerate(first) if not _is_dense(gradient)]
-        dense = [i for i, gradient in enumerate(first) if _is_dense(gradient)]
-        buckets = self._buckets(first, paths)
-        ternary_positions = sorted(sum(buckets, []))
-        handshake.compare_models(strategy, first, ternary_positions)
-        exact = [i for i in dense if i not in set(ternary_positions)]
-        context = exchange.ReductionContext.of(strategy)
-        of_replicas = functools.partial(private.local_tensors, count=context.num_local)
-        own = sum(_num_bytes(slices) for i in sparse for slices in of_replicas(gradients[i]))
-        own //= 1 if context.processes else context.num_local
-        first_step = private.local_tensors(step)[0]
-        job = Job(
-            context.num_members,
-            context.num_local if context.processes else 1,
-            tuple(tuple(_num_elements(first[i]) for i in bucket) for bucket in buckets),
-            tuple(_num_elements(first[i]) for i in exact),
-            self.quantization.levels,
-            bool(self.quantization.rotate),
-        )
-        chosen = self._wire_choice.wire(context, job)
-        trial = chosen if isinstance(chosen, WireTrial) else None
-
-        def traffic_by(wire):
-            return sum(
-                (context.wire(wire, sizes, self.quantization).traffic for sizes in job.buckets),
-                start=float32_traffic(sum(job.floats), context.num_members),
-            )
-
-        variables = tuple(indices)
-        traffic = self._traffic_of.setdefault(variables, last_step.LastTraffic())
-        dense_traffic = traffic_by(trial.wires[0] if trial else chosen)
-        traffic.record(dense_traffic, own)
-        self._last_step.record(variables, 0)
-        scales_of, starts = local_scales[: len(buckets)], local_scales[len(buckets) :]
-
-        def reduce_exactly(watch, positions):
-            lap = watch.lap([of_replicas(gradients[i]) for i in positions])
-            results = _reduce_exactly(strategy, gradients, positions)
-            return dict(zip(results, lap.end(results.values()), strict=True))
-
-        def reduce_float():
-            watch = self.telemetry.watch(context, job)
-            results = reduce_exactly(watch, dense)
-            watch.record(first_step, dense_traffic.as_float32(), own)
-            positions = ternary_positions if self.quantization.rotate else []
-            return results, {i: context.on_all_devices(_no_noise(first[i])) for i in positions}
-
-        def reduce_ternary():
-            return trial.exchange(reduce_by) if trial else reduce_by(chosen)
-
-        def reduce_by(wire):
-            dense_traffic = traffic_by(wire)
-            watch = self.telemetry.watch(context, job)
-            results, noise = reduce_exactly(watch, exact) if exact else {}, {}
-            words, timing = [], Timing(trial) if trial else None
-            shared_scales = (timing or exchange.ReductionContext).shared_scales
-            for number, (positions, scales) in enumerate(zip(buckets, scales_of, strict=True)):
-                with tf.name_scope(f"bucket_{number}"):
-                    local = [of_replicas(gradients[i]) for i in positions]
-                    lap = watch.lap(of_replicas(scales), starts[number : number + 1])
-                    brought = list(lap.brought)
-                    rotate = self.quantization.rotate
-                    bucket = exchange.Bucket(
-                        context=lap.context,
-                        quantization=self.quantization,
-                        gradients=list(zip(*local, strict=True)),
-                        scales=shared_scales(
-                            lap.context, [own[0] for own in brought] if rotate else brought
-                        ),
-                        measured=brought if rotate else None,
-                        indices=[indices[i] for i in positions],
-                        step=first_step,
-                    )
-                    self._recorder.record([paths[i] for i in positions], bucket)
-                    reduced, received = exchange.reduce_bucket(bucket, wire)
-                    reduced = lap.end(reduced)
-                    watch.compare(bucket, reduced)
-                results |= dict(zip(positions, reduced, strict=True))
-                for i, of_blocks in zip(positions, bucket.noise or (), strict=False):
-                    noise[i] = context.on_all_devices(of_blocks)
-                words += [received] if tf.is_tensor(received) else []
-            if timing:
-                timing.end(results)
-                traffic.record(dense_traffic, own)
-            if words:
-                traffic.record_streams(dense_traffic, WORD_BYTES * tf.add_n(words))
-            watch.record(first_step, dense_traffic, own, words)
-            return results, noise
-
-        results: dict[int, Any] = _reduce_exactly(strategy, gradients, sparse)
-        if self.quantization.float_steps is None or not buckets:
-            reduced, noise = reduce_ternary()
+        # Which gradients travel as rows, as floats or rounded in buckets, on all processes alike.
+        plan = Plan.of(strategy, self.quantization, gradients, local_scales, paths, indices, step)
+        if self.sparse_as_dense == "auto":
+            plan = plan.with_rounded_rows()
+        handshake.compare_models(strategy, plan.first, sorted(sum(plan.buckets, plan.rows)))
+        wire = self._wire_choice.wire(plan.context, plan.job)
+        trial = wire if isinstance(wire, WireTrial) else None
+        plan = plan.by(trial.wires[0] if trial else wire)
+        sums = _reduce_exactly(plan, plan.sparse)
+        plan, of_rows, noise_of_rows = self._reduce_rows(plan)
+        if self.quantization.float_steps is None or not plan.buckets:
+            of_dense, noise = self._reduce_rounded(plan, trial)
         else:
-            is_float = self.is_float_step(first_step)
-            reduced, noise = tf.cond(is_float, reduce_float, reduce_ternary)
-        results |= reduced
+            of_dense, noise = tf.cond(
+                self.is_float_step(plan.step),
+                lambda: self._reduce_dense(plan.as_floats()),
+                lambda: self._reduce_rounded(plan, trial),
+            )
+        sums |= of_rows | of_dense
+        noise = noise | noise_of_rows
         for i, gradient in enumerate(gradients):
-            if private.counts_once(gradient, context.num_local, context.processes):
-                results[i] = of_replicas(gradient)
+            if private.counts_once(gradient, plan.context.num_local, plan.context.processes):
+                sums[i] = plan.local(i)
                 noise.pop(i, None)
         every = range(len(gradients))
         return (
-            [private.mirrored(results[i]) for i in every],
+            [private.mirrored(sums[i]) for i in every],
             [private.mirrored(noise[i]) if i in noise else None for i in every],
         )
 
-    def _buckets(self, gradients, paths):
-        """Returns the positions of the gradients to round, bucket by bucket."""
-        positions = self.quantization.ternary_positions(gradients, paths)
-        sizes = [_num_elements(gradients[i]) for i in positions]
-        return [[positions[i] for i in bucket] for bucket in exchange.buckets(sizes)]
+    def _reduce_rows(self, plan):
+        """Sums the rounded rows. Returns the plan with their bytes, sums and noise by position."""
+        if not plan.rows:
+            return plan, {}, {}
+
+        def rounded():
+            return sparse_rows.reduce_tables(plan.tables(self.wire))
+
+        def floats():
+            exact = _reduce_exactly(plan, plan.rows)
+            parts = [(exact[i][0].indices, exact[i][0].values) for i in plan.rows]
+            return parts, plan.no_noise(plan.rows), plan.float_row_bytes
+
+        if self.quantization.float_steps is None:
+            parts, noise, received = rounded()
+        else:
+            parts, noise, received = tf.cond(self.is_float_step(plan.step), floats, rounded)
+        sums = {}
+        for i, (positions, values) in zip(plan.rows, parts, strict=True):
+            slices = tf.IndexedSlices(values, positions, plan.first[i].dense_shape)
+            sums[i] = plan.context.on_all_devices(slices)
+        noise = dict(zip(plan.rows, map(plan.context.on_all_devices, noise), strict=True))
+        return plan.with_row_bytes(received), sums, noise
+
+    def _reduce_rounded(self, plan, trial):
+        """Sums the dense gradients by the plan's wire, or by that whose turn it is in a trial."""
+        if trial is None:
+            return self._reduce_dense(plan)
+        return trial.exchange(lambda wire: self._reduce_dense(plan.by(wire), trial.observer()))
+
+    def _reduce_dense(self, plan, *others):
+        """Sums the dense gradients of a plan. Returns the sums and the noise, by position."""
+        seen = (self.telemetry.observer(plan), self._recorder.observer(plan))
+        observer = Observers([*others, *seen, self._traffic.observer(plan)])
+        sums, noise, words = {}, {}, []
+        if plan.is_float and self.quantization.rotate:
+            rounded = self.quantization.ternary_positions(plan.first, plan.paths)
+            zeros = map(plan.context.on_all_devices, plan.no_noise(rounded))
+            noise = dict(zip(rounded, zeros, strict=True))
+        if plan.floats:
+            observer.floats_ready([plan.local(i) for i in plan.floats])
+            of_floats = _reduce_exactly(plan, plan.floats)
+            sums = dict(zip(of_floats, observer.floats_reduced([*of_floats.values()]), strict=True))
+        for number, positions in enumerate(plan.buckets):
+            with tf.name_scope(f"bucket_{number}"):
+                arrival = observer.bucket_ready(plan.arrival(number))
+                bucket = observer.scales_shared(*arrival.share_scales())
+                reduced, received = exchange.reduce_bucket(bucket, plan.wire)
+                reduced = observer.bucket_reduced(bucket, reduced)
+            sums |= dict(zip(positions, reduced, strict=True))
+            for i, of_blocks in zip(positions, bucket.noise or (), strict=False):
+                noise[i] = plan.context.on_all_devices(of_blocks)
+            words += [received] if tf.is_tensor(received) else []
+        observer.done(sums, words)
+        return sums, noise
 
 
 def _quantization(grad_bits, quantization, wire):
@@ -430,33 +397,12 @@ def _quantization(grad_bits, quantization, wire):
     return quantization
 
 
-def _reduce_exactly(strategy, gradients, positions):
+def _reduce_exactly(plan, positions):
     """Sums as stock TensorFlow does. Returns `{position: list of one tensor per device}`."""
     if not positions:
         return {}
-    pairs = [(gradients[i], gradients[i]) for i in positions]
-    reduced = strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
-    count = len(strategy.extended.worker_devices)
-    return {
-        i: list(private.local_tensors(value, count))
-        for i, value in zip(positions, reduced, strict=True)
-    }
-
-
-def _is_dense(tensor):
-    return not isinstance(tensor, tf.IndexedSlices)
-
-
-def _num_elements(tensor):
-    return tensor.shape.num_elements() or 0
-
-
-def _no_noise(tensor):
-    return tf.zeros([len(ternary.block_sizes(_num_elements(tensor)))])
-
-
-def _num_bytes(slices):
-    """Returns the bytes of the rows and positions of `tf.IndexedSlices`, an int64 scalar tensor."""
-    return sum(
-        tf.size(part, tf.int64) * part.dtype.size for part in (slices.values, slices.indices)
-    )
+    pairs = [(plan.gradients[i], plan.gradients[i]) for i in positions]
+    reduced = plan.strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, pairs)
+    count = plan.context.num_local
+    tensors = [list(private.local_tensors(value, count)) for value in reduced]
+    return dict(zip(positions, tensors, strict=True))

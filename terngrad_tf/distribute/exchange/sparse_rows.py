@@ -166,9 +166,9 @@ def reduce_tables(tables: Sequence[Table]) -> tuple[list[Any], list[Any], Any]:
         tables: a `Table` for each weight.
 
     Returns:
-        List of `tf.IndexedSlices` with distinct rows; list with the variance that rounding added to
-        whole tensors, `[blocks]`, 0 for rows; and the bytes that this member received, an int64
-        scalar tensor.
+        List with the distinct positions and the rows of each sum, in the gradients' types; list
+        with the variance that rounding added to whole tensors, `[blocks]`, 0 for rows; and the
+        bytes that this member received, an int64 scalar tensor.
     """
     context = tables[0].context
     with tf.device(context.devices[0]):
@@ -197,9 +197,7 @@ def reduce_tables(tables: Sequence[Table]) -> tuple[list[Any], list[Any], Any]:
             first = table.gradients[0]
             values = tf.cast(values, first.dtype)
             values = tf.reshape(values, tf.stack([tf.size(positions), *table.shape[1:]]))
-            positions = tf.cast(positions, first.indices.dtype)
-            shape = tf.constant(table.shape.as_list(), first.indices.dtype)
-            sums.append(tf.IndexedSlices(values, positions, shape))
+            sums.append((tf.cast(positions, first.indices.dtype), values))
             noise.append(of_blocks)
         return sums, noise, received
 

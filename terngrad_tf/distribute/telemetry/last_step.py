@@ -1,12 +1,17 @@
-"""The last of several traced steps that ran, and its bytes."""
+"""The last of several traced steps that ran, and its bytes: `TrafficLog`."""
 
 import dataclasses
+import functools
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute.exchange.traffic import Traffic, gathered_traffic
+from terngrad_tf.distribute.exchange.observer import Observer
+from terngrad_tf.distribute.exchange.plan import Plan
+from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, sparse_traffic
 from terngrad_tf.distribute.telemetry.plain_variable import PlainVariable
 
 
@@ -15,65 +20,108 @@ class LastStep:
 
     A step's Python code runs only when the step is traced; a variable notes which of several traced
     steps, of one model or of many, ran last.
+
+    Args:
+        num_counts: numbers that only the running step knows. Default 1.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, num_counts: int = 1) -> None:
+        self._num_counts = num_counts
         self._known = []
         self._last: PlainVariable | None = None
 
-    def record(self, known: Any, count: Any) -> tf.Tensor | None:
+    def record(self, known: Any, *counts: Any) -> None:
         """Adds to the step under construction a note that it ran.
 
         Args:
             known: value that `latest` returns after the step; compared by value.
-            count: scalar integer, a tensor if only the running step knows it.
+            *counts: scalar integers, tensors if only the running step knows them.
         """
         if known not in self._known:
             self._known.append(known)
         if self._last is None:
-            self._last = PlainVariable("last_step", np.array([-1, 0], np.int64))
+            start = np.array([-1, *self._num_counts * [0]], np.int64)
+            self._last = PlainVariable("last_step", start)
         number = self._known.index(known)
-        self._last.assign(tf.stack([tf.cast(number, tf.int64), tf.cast(count, tf.int64)]))
+        self._last.assign(tf.stack([tf.cast(value, tf.int64) for value in (number, *counts)]))
 
     @property
     def latest(self) -> Any:
-        """Value and count of the last step, a pair; None before the first step."""
+        """Value and counts of the last step, a tuple; None before the first step."""
         if self._last is None:
             return None
-        index, count = self._last.numpy()
-        return None if index < 0 else (self._known[index], int(count))
+        index, *counts = map(int, self._last.numpy())
+        return None if index < 0 else (self._known[index], *counts)
 
 
-class LastTraffic:
-    """`Traffic` of the latest exchange of the same variables."""
+class TrafficLog:
+    """`Traffic` of the latest exchanges, of each group of variables that is exchanged together."""
 
     def __init__(self) -> None:
-        self._exchange = LastStep()
-        self._streams = LastStep()
+        self._last_step = LastStep()
+        self._groups: dict[tuple[int, ...], _Exchanges] = {}
 
-    def record(self, traffic: Traffic, gathered_bytes: Any) -> None:
-        """Adds an exchange to the step under construction.
-
-        Args:
-            traffic: traffic that is known when the step is traced.
-            gathered_bytes: bytes of sparse gradients of this member, an integer scalar.
-        """
-        self._exchange.record(traffic, gathered_bytes)
-
-    def record_streams(self, traffic: Traffic, num_bytes: Any) -> None:
-        """Adds bytes of streams, an integer scalar tensor, to the exchange with `traffic`."""
-        self._streams.record(traffic, num_bytes)
+    def observer(self, plan: Plan) -> "_TrafficOf":
+        """The observer of an exchange."""
+        group = tuple(plan.indices)
+        return _TrafficOf(plan, self._last_step, self._groups.setdefault(group, _Exchanges()))
 
     @property
     def latest(self) -> Traffic | None:
-        """Traffic of the latest exchange; None before the first."""
-        latest = self._exchange.latest
+        """Traffic of the last exchange; None before the first."""
+        latest = self._last_step.latest
+        return None if latest is None else self._groups[latest[0]].latest
+
+    def of(self, groups: Sequence[Sequence[int]]) -> Traffic | None:
+        """The sum of the latest exchanges of groups; None until each group was exchanged.
+
+        Args:
+            groups: lists of positions among the optimizer's variables.
+        """
+        known = [self._groups[tuple(g)].latest for g in groups if tuple(g) in self._groups]
+        parts = [part for part in known if part is not None]
+        return functools.reduce(operator.add, parts) if len(parts) == len(groups) else None
+
+
+class _TrafficOf(Observer):
+    """Adds its bytes to a step that exchanges gradients."""
+
+    def __init__(self, plan, last_step, exchanges):
+        self._plan = plan
+        self._last_step = last_step
+        self._exchanges = exchanges
+
+    def done(self, sums, words):
+        traffic = self._plan.rounded_traffic
+        self._last_step.record(tuple(self._plan.indices), 0)
+        sparse = self._plan.sparse_bytes, self._plan.float_sparse_bytes
+        self._exchanges.bytes.record(traffic, *sparse)
+        if words:
+            self._exchanges.streams.record(traffic, WORD_BYTES * tf.add_n(words))
+
+
+class _Exchanges:
+    """Latest exchange of the same variables.
+
+    Attributes:
+        bytes: `LastStep` of the traffic that is known when a step is traced; its counts are the
+            bytes of sparse gradients that this member received, and would receive as floats.
+        streams: `LastStep` of the same traffic; its counts are the bytes of streams.
+    """
+
+    def __init__(self):
+        self.bytes = LastStep(num_counts=2)
+        self.streams = LastStep()
+
+    @property
+    def latest(self):
+        latest = self.bytes.latest
         if latest is None:
             return None
-        traffic, gathered_bytes = latest
-        streams = self._streams.latest
+        traffic, *sparse = latest
+        streams = self.streams.latest
         # Another model with the same number of variables may send no streams.
         if streams is not None and streams[0] == traffic:
             received = traffic.received_bytes + streams[1]
             traffic = dataclasses.replace(traffic, received_bytes=received)
-        return traffic + gathered_traffic(gathered_bytes, traffic.num_members)
+        return traffic + sparse_traffic(*sparse, traffic.num_members)

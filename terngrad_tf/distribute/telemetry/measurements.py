@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.arguments import check, is_integer
+from terngrad_tf.distribute.exchange.plan import Job, Plan
 from terngrad_tf.distribute.telemetry import quality
-from terngrad_tf.distribute.telemetry.stopwatch import PHASES, Job, Watch
+from terngrad_tf.distribute.telemetry.stopwatch import PHASES, Watch
 from terngrad_tf.distribute.telemetry.window import Window
 
 # Latest steps, and samples, that are kept.
@@ -160,9 +161,9 @@ class Measurements:
         rows = self._steps.read()
         return self._kinds[int(rows[-1, _STEP_COLUMNS.index("kind")])][1] if len(rows) else None
 
-    def watch(self, context: Any, job: Job) -> Watch:
-        """Watch of the step under construction; `context` is its `ReductionContext`."""
-        return Watch(self, context, job)
+    def observer(self, plan: Plan) -> Watch | None:
+        """The observer of an exchange; None if nothing is measured."""
+        return Watch(self, plan) if self.freq else None
 
     def append(self, kind: tuple[str, Job], numbers: Sequence[Any]) -> None:
         """Adds a step: its wire and job, and the other columns."""

@@ -2,10 +2,12 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+
+from terngrad_tf.distribute.exchange.observer import Observer
+from terngrad_tf.distribute.exchange.plan import Plan
 
 # The codes of tensors of at least this size are counted one tensor at a time.
 _LARGE = 2**20
@@ -43,16 +45,21 @@ class Recorder:
         self._freq = freq
         self.latest = {}
 
-    def record(self, paths: Sequence[Any], bucket: Any) -> tf.Tensor | None:
-        """Adds a record of T tensors to the step under construction, for steps that are due.
+    def observer(self, plan: Plan) -> "_Record | None":
+        """The observer of an exchange; None if nothing is recorded."""
+        return _Record(self, self._freq, plan) if self._freq else None
 
-        Args:
-            paths: T paths of the variables.
-            bucket: `exchange.Bucket` of their gradients, of which the first local replica's are
-                recorded.
-        """
-        if not self._freq:
-            return
+
+class _Record(Observer):
+    """Records the buckets of an exchange in steps that are due."""
+
+    def __init__(self, recorder, freq, plan):
+        self._recorder = recorder
+        self._freq = freq
+        self._paths = dict(zip(plan.indices, plan.paths, strict=True))
+
+    def scales_shared(self, bucket, heard):
+        """Adds to the step a record of the first local replica's gradients."""
         step, scales = tf.cast(bucket.step, tf.int64), _scales_of_tensors(bucket)
 
         def now():
@@ -61,15 +68,17 @@ class Recorder:
             return tf.py_function(keep, [step, scales, counts], tf.int64)
 
         def keep(step, scales, counts):
+            numbers = zip(bucket.indices, scales.numpy(), counts.numpy(), strict=True)
             recorded = {
-                path: GradientStatistics(int(step), float(scale), *map(int, row))
-                for path, scale, row in zip(paths, scales.numpy(), counts.numpy(), strict=True)
+                self._paths[i]: GradientStatistics(int(step), float(scale), *map(int, row))
+                for i, scale, row in numbers
             }
-            self.latest = {**self.latest, **recorded}
+            self._recorder.latest = {**self._recorder.latest, **recorded}
             return step
 
         with tf.device(bucket.context.devices[0]):
             tf.cond(tf.equal(step % self._freq, 0), now, lambda: step)
+        return bucket
 
 
 def count_codes(bucket: Any) -> tf.Tensor:

@@ -2,106 +2,82 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from terngrad_tf.distribute import private
-from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic
+from terngrad_tf.distribute.exchange.buckets import Bucket
+from terngrad_tf.distribute.exchange.observer import Observer
+from terngrad_tf.distribute.exchange.plan import Arrival, Plan
+from terngrad_tf.distribute.exchange.traffic import WORD_BYTES
 
 PHASES = ("scale", "encode", "exchange", "decode")
 
 
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """The tensors of an exchange.
-
-    Attributes:
-        num_members: members of the exchange.
-        num_local: replicas whose codes a member adds before it sends.
-        buckets: numbers of elements of the ternary gradients, by bucket.
-        floats: numbers of elements of dense gradients that stay float.
-        levels: L, for codes from -L to L.
-        rotated: True if gradients are rotated before they are rounded.
-    """
-
-    num_members: int
-    num_local: int
-    buckets: tuple[tuple[int, ...], ...]
-    floats: tuple[int, ...]
-    levels: int = 1
-    rotated: bool = False
-
-
-class Watch:
-    """Measures one exchange of all gradients, unless `telemetry.freq` is 0.
+class Watch(Observer):
+    """Measures one exchange of all gradients.
 
     Args:
         telemetry: `Measurements`.
-        context: `ReductionContext`.
-        job: the exchanged tensors.
+        plan: the exchange.
     """
 
-    def __init__(self, telemetry: Any, context: Any, job: Job) -> None:
+    def __init__(self, telemetry: Any, plan: Plan) -> None:
         self._telemetry = telemetry
-        self._job = job
-        self._context = context
+        self._plan = plan
         self._laps: list[Lap] = []
         self._compared: list[tuple[Any, list[Any]]] = []
 
-    def lap(self, brought: Sequence[Any], starts: Sequence[Any] | None = None) -> Any:
-        """Starts the clock for a bucket, or for gradients that stay float.
+    def floats_ready(self, gradients: Sequence[Sequence[Any]]) -> None:
+        """Starts the clock for gradients that stay float."""
+        self._laps.append(Lap(self._plan.context, gradients, None))
 
-        Args:
-            brought: the local scales of each replica; or all local tensors of float gradients.
-            starts: times when the gradients of a bucket existed; None for float gradients.
-        """
-        if not self._telemetry.freq:
-            return _NoLap(self._context, brought)
-        self._laps.append(Lap(self._context, brought, starts))
-        return self._laps[-1]
+    def floats_reduced(self, sums: Sequence[list[tf.Tensor]]) -> list[list[tf.Tensor]]:
+        """Stops the clock."""
+        return self._laps[-1].end(sums)
 
-    def compare(self, bucket: Any, reduced: Sequence[Sequence[tf.Tensor]]) -> None:
-        """Notes a bucket and its sums, one for each local device, for a comparison."""
-        if not self._telemetry.freq:
-            return
+    def bucket_ready(self, arrival: Arrival) -> Arrival:
+        """Starts the clock for a bucket."""
+        lap = Lap(arrival.context, arrival.scales, arrival.times)
+        self._laps.append(lap)
+        return dataclasses.replace(arrival, context=lap.context, scales=list(lap.brought))
+
+    def bucket_reduced(self, bucket: Bucket, sums: Sequence[Any]) -> list[list[tf.Tensor]]:
+        """Stops the clock, and notes what `quality.measure` compares."""
+        sums = self._laps[-1].end(sums)
         # The comparison's messages are not measured.
-        bucket = dataclasses.replace(bucket, context=self._context)
-        self._compared.append((bucket, [total[0] for total in reduced]))
+        bucket = dataclasses.replace(bucket, context=self._plan.context)
+        self._compared.append((bucket, [total[0] for total in sums]))
+        return sums
 
-    def record(
-        self, step: tf.Tensor, traffic: Traffic, own_bytes: Any, words: Sequence[Any] = ()
-    ) -> None:
-        """Records the exchange.
-
-        Args:
-            step: the optimizer's step.
-            traffic: `Traffic` of the dense gradients, without streams.
-            own_bytes: bytes of this member's sparse gradients, a number or a scalar tensor.
-            words: numbers of received words of streams, scalar tensors.
-        """
-        if not self._telemetry.freq:
-            return
-        with tf.device(self._context.devices[0]):
-            step = tf.cast(step, tf.int64)
-            if not self._laps:
-                self.lap([step]).end([[step]])
+    def done(self, sums: Mapping[int, Any], words: Sequence[tf.Tensor]) -> None:
+        """Records the exchange."""
+        traffic, context = self._plan.traffic, self._plan.context
+        with tf.device(context.devices[0]):
+            step = tf.cast(self._plan.step, tf.int64)
             laps = self._laps
+            if not laps:
+                laps = [Lap(context, [step], None)]
+                laps[0].end([[step]])
             end = tf.reduce_max([lap.finish for lap in laps])
             times = [
                 end,
                 end - tf.reduce_max([lap.start for lap in laps]),
                 *(tf.add_n([lap.seconds(phase) for lap in laps]) for phase in PHASES),
             ]
-            gathered = (traffic.num_members - 1) * tf.cast(own_bytes, tf.float64)
+            sparse, as_floats = (
+                tf.cast(count, tf.float64)
+                for count in (self._plan.sparse_bytes, self._plan.float_sparse_bytes)
+            )
             streams = [WORD_BYTES * tf.cast(count, tf.float64) for count in words]
             self._telemetry.append(
-                (traffic.wire, self._job),
+                (traffic.wire, self._plan.job),
                 [
                     step,
-                    tf.add_n([traffic.received_bytes + gathered, *streams]),
-                    traffic.float32_bytes + gathered,
+                    tf.add_n([traffic.received_bytes + sparse, *streams]),
+                    traffic.float32_bytes + as_floats,
                     *times,
                 ],
             )
@@ -109,23 +85,13 @@ class Watch:
                 self._telemetry.sample(step, *map(list, zip(*self._compared, strict=True)))
 
 
-class _NoLap:
-    """Lap without measurements."""
-
-    def __init__(self, context, brought):
-        self.context = context
-        self.brought = brought
-
-    def end(self, sums):
-        return sums
-
-
 class Lap:
     """The times of one bucket.
 
     Args:
         context: `ReductionContext`.
-        brought, starts: as for `Watch.lap`.
+        brought: the local scales of each replica; or all local tensors of float gradients.
+        starts: times when the gradients of a bucket existed; None for float gradients.
 
     Attributes:
         context: the given context, with measured messages.

@@ -1,6 +1,5 @@
 """Stragglers: the processes of a cluster that the others wait for."""
 
-import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -68,18 +67,6 @@ def timer_of(strategy: tf.distribute.Strategy) -> Any:
     if strategy.num_processes == 1 or "GPU" in strategy.extended.worker_devices[0]:
         return None
     return SyncTimer(strategy.extended.worker_devices[0])
-
-
-def timed(reduce_gradients: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates `TernaryAllReduce.reduce_gradients`: the strategy's timer measures it."""
-
-    @functools.wraps(reduce_gradients)
-    def run(self, strategy, gradients, *args):
-        reduce = functools.partial(reduce_gradients, self, strategy, gradients, *args)
-        timer = getattr(strategy, "sync_timer", None)
-        return reduce() if timer is None else timer.measure(gradients, reduce, steps=1)
-
-    return run
 
 
 def describe_waits(

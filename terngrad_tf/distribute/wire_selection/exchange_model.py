@@ -20,7 +20,7 @@ class ExchangeModel:
     """Expected seconds of an exchange.
 
     Args:
-        job: `stopwatch.Job`, the exchanged tensors.
+        job: `plan.Job`, the exchanged tensors.
         link: `links.Link`.
         nonzero_share: share of the codes that are not 0.
     """

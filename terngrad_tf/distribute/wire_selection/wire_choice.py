@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from terngrad_tf import ternary
 from terngrad_tf.distribute.exchange import wires
+from terngrad_tf.distribute.exchange.plan import Job
 from terngrad_tf.distribute.exchange.quantization import Quantization
-from terngrad_tf.distribute.telemetry.stopwatch import Job
 from terngrad_tf.distribute.wire_selection import links
 from terngrad_tf.distribute.wire_selection.exchange_model import ExchangeModel, seconds_of_doubling
 from terngrad_tf.distribute.wire_selection.wire_trial import WireTrial

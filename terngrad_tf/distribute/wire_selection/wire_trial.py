@@ -1,5 +1,6 @@
 """Trials of several wires within training steps."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute import private
+from terngrad_tf.distribute.exchange.observer import Observer
 from terngrad_tf.distribute.telemetry.plain_variable import PlainVariable
 
 # Exchanges from one trial to the next, tries of each wire, and exchanges before the first trial.
@@ -52,6 +54,10 @@ class WireTrial:
         return tf.switch_case(
             self._turn(), [lambda wire=wire: with_wire(wire) for wire in self.wires]
         )
+
+    def observer(self) -> Observer:
+        """The observer of one exchange."""
+        return _Timing(self)
 
     def told(self) -> tf.Tensor:
         """Message of a process beside the scales: float32 `[1 + number of wires]`."""
@@ -107,27 +113,29 @@ class WireTrial:
         return self.taken, dict(zip(self.wires, map(float, medians), strict=True))
 
 
-class Timing:
-    """Measures an exchange of a trial, from the first shared scales to the last sums.
+class _Timing(Observer):
+    """Measures an exchange of a trial, from the first shared scales to the last sums."""
 
-    Args:
-        trial: `WireTrial`.
-    """
-
-    def __init__(self, trial: WireTrial) -> None:
+    def __init__(self, trial):
         self._trial = trial
-        self._told: tf.Tensor | None = None
-        self._start: tf.Tensor | None = None
+        self._heard = None
+        self._start = None
 
-    def shared_scales(self, context: Any, local_scales: Any) -> tf.Tensor:
-        """`ReductionContext.shared_scales`; the first bucket's scales start the clock."""
-        if self._told is not None:
-            return context.shared_scales(local_scales)
-        scales, self._told = context.shared_scales(local_scales, self._trial.told())
-        self._start, (scales,) = private.stamped([scales])
-        return scales
+    def bucket_ready(self, arrival):
+        """Sends the message of the trial with the scales of the first bucket."""
+        if arrival.number:
+            return arrival
+        return dataclasses.replace(arrival, told=self._trial.told())
 
-    def end(self, sums: Any) -> None:
-        """Stops the clock when all tensors of a nest exist."""
+    def scales_shared(self, bucket, heard):
+        """Starts the clock when the first bucket's scales exist."""
+        if heard is None:
+            return bucket
+        self._heard = heard
+        self._start, (scales,) = private.stamped([bucket.scales])
+        return dataclasses.replace(bucket, scales=scales)
+
+    def done(self, sums, words):
+        """Stops the clock when all sums exist."""
         end, _ = private.stamped(tf.nest.flatten(sums))
-        self._trial.learn(self._told, end - self._start)
+        self._trial.learn(self._heard, end - self._start)

@@ -10,9 +10,9 @@ from absl.testing import parameterized
 from terngrad_tf import ternary
 from terngrad_tf.distribute import WIRES, Advice, TernGradStrategy, advise
 from terngrad_tf.distribute.exchange import wires
+from terngrad_tf.distribute.exchange.plan import Job
 from terngrad_tf.distribute.exchange.traffic import float32_traffic
 from terngrad_tf.distribute.exchange.wires import streams
-from terngrad_tf.distribute.telemetry.stopwatch import Job
 from terngrad_tf.distribute.wire_selection.exchange_model import MODES, ExchangeModel
 from terngrad_tf.distribute.wire_selection.links import Link
 

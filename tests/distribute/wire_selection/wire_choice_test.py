@@ -12,11 +12,11 @@ from absl.testing import parameterized
 from terngrad_tf.distribute import Quantization
 from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.buckets import ReductionContext
+from terngrad_tf.distribute.exchange.plan import Job
 from terngrad_tf.distribute.exchange.wires import registry
 from terngrad_tf.distribute.exchange.wires.allgather import AllGather
 from terngrad_tf.distribute.exchange.wires.sparse_bidirectional import SparseBidirectional
 from terngrad_tf.distribute.telemetry.measurements import StepTelemetry
-from terngrad_tf.distribute.telemetry.stopwatch import Job
 from terngrad_tf.distribute.wire_selection import advice, wire_choice
 from terngrad_tf.distribute.wire_selection.exchange_model import ExchangeModel
 from terngrad_tf.distribute.wire_selection.links import Link

@@ -8,6 +8,7 @@ part. Here gradients are exchanged first, and the sum is clipped:
 """
 
 import contextlib
+import functools
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -127,15 +128,8 @@ def sum_of_replicas(
     ):
         with tf.device(device):
             scales.append(op.local_scales(own, paths, strategy.num_replicas_in_sync))
-    sums, _ = op.reduce_gradients.__wrapped__(
-        op,
-        strategy,
-        [per_replica(tensors) for tensors in gradients],
-        [per_replica(tensors) for tensors in zip(*scales, strict=True)],
-        paths,
-        indices,
-        step,
-    )
+    values = [per_replica(tensors) for tensors in gradients]
+    sums, _ = op.reduce_gradients(strategy, values, per_replica(scales), paths, indices, step)
     return sums
 
 
@@ -194,7 +188,10 @@ def _reduce_with_op(stock, self, grads_and_vars):
         gradients = [
             with_static_shape(g, v.shape) for g, (_, v) in zip(gradients, kept, strict=True)
         ]
-        reduced, noise = op.reduce_gradients(strategy, gradients, scales, paths, indices, step)
+        args = strategy, gradients, scales, paths, indices, step
+        exchange = functools.partial(op.reduce_gradients, *args)
+        timer = getattr(strategy, "sync_timer", None)
+        reduced, noise = timer.measure(gradients, exchange, steps=1) if timer else exchange()
         summed = [
             sum_rows(strategy, g, n) if n else g for g, n in zip(reduced, num_rows, strict=True)
         ]

@@ -1,0 +1,79 @@
+"""What may be seen of an exchange of gradients: `Observer`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from terngrad_tf.distribute.exchange.buckets import Bucket
+from terngrad_tf.distribute.exchange.plan import Arrival
+
+
+class Observer(Protocol):
+    """Sees the moments of one exchange while a step is traced.
+
+    A method adds what it measures to the step. It returns what it was given, or what the exchange
+    uses instead: the same tensors after a clock, or a context whose messages are measured. The
+    methods of this class do nothing, so that a subclass states only the moments it sees.
+    """
+
+    def floats_ready(self, gradients: Sequence[Sequence[Any]]) -> None:
+        """The gradients that stay float exist: for each, a tensor of each local replica."""
+
+    def floats_reduced(self, sums: Sequence[list[tf.Tensor]]) -> Sequence[list[tf.Tensor]]:
+        """Their sums exist, for each gradient one a local device."""
+        return sums
+
+    def bucket_ready(self, arrival: Arrival) -> Arrival:
+        """The gradients of a bucket and their local scales exist."""
+        return arrival
+
+    def scales_shared(self, bucket: Bucket, heard: tf.Tensor | None) -> Bucket:
+        """The bucket's shared scales exist, and the largest `Arrival.told` of all processes."""
+        return bucket
+
+    def bucket_reduced(self, bucket: Bucket, sums: Sequence[Any]) -> Sequence[Any]:
+        """The sums of the bucket's gradients exist, for each gradient one a local device."""
+        return sums
+
+    def done(self, sums: Mapping[int, Any], words: Sequence[tf.Tensor]) -> None:
+        """All sums exist, by position; `words` counts the words of streams that were received."""
+
+
+class Observers(Observer):
+    """Several observers as one; none of them does nothing.
+
+    Args:
+        observers: observers of the same exchange; a None among them is left out.
+    """
+
+    def __init__(self, observers: Iterable[Observer | None]) -> None:
+        self._observers = [observer for observer in observers if observer is not None]
+
+    def floats_ready(self, gradients: Sequence[Sequence[Any]]) -> None:
+        for observer in self._observers:
+            observer.floats_ready(gradients)
+
+    def floats_reduced(self, sums: Sequence[list[tf.Tensor]]) -> Sequence[list[tf.Tensor]]:
+        for observer in self._observers:
+            sums = observer.floats_reduced(sums)
+        return sums
+
+    def bucket_ready(self, arrival: Arrival) -> Arrival:
+        for observer in self._observers:
+            arrival = observer.bucket_ready(arrival)
+        return arrival
+
+    def scales_shared(self, bucket: Bucket, heard: tf.Tensor | None) -> Bucket:
+        for observer in self._observers:
+            bucket = observer.scales_shared(bucket, heard)
+        return bucket
+
+    def bucket_reduced(self, bucket: Bucket, sums: Sequence[Any]) -> Sequence[Any]:
+        for observer in self._observers:
+            sums = observer.bucket_reduced(bucket, sums)
+        return sums
+
+    def done(self, sums: Mapping[int, Any], words: Sequence[tf.Tensor]) -> None:
+        for observer in self._observers:
+            observer.done(sums, words)

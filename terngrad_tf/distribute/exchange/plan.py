@@ -1,0 +1,277 @@
+"""The plan of an exchange: which gradients travel how."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from terngrad_tf import ternary
+from terngrad_tf.distribute.exchange.buckets import Bucket, ReductionContext, buckets
+from terngrad_tf.distribute.exchange.quantization import Quantization
+from terngrad_tf.distribute.exchange.sparse_rows import Table
+from terngrad_tf.distribute.exchange.traffic import Traffic, float32_traffic
+from terngrad_tf.distribute.private.replicas.devices import local_tensors
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """The sizes of an exchange.
+
+    Attributes:
+        num_members: members of the exchange.
+        num_local: replicas whose codes a member adds before it sends.
+        buckets: numbers of elements of the ternary gradients, by bucket.
+        floats: numbers of elements of dense gradients that stay float.
+        levels: L, for codes from -L to L.
+        rotated: True if gradients are rotated before they are rounded.
+    """
+
+    num_members: int
+    num_local: int
+    buckets: tuple[tuple[int, ...], ...]
+    floats: tuple[int, ...]
+    levels: int = 1
+    rotated: bool = False
+
+
+class LocalScales(NamedTuple):
+    """What the replicas measure of their gradients before an exchange.
+
+    Attributes:
+        scales: `Quantization.local_scales` of each bucket.
+        times: for each bucket the time when its gradients existed, a float64 scalar tensor; empty
+            if no times are measured.
+    """
+
+    scales: list[Any]
+    times: list[Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One exchange of T gradients. Positions count among them.
+
+    Attributes:
+        strategy: the strategy whose replicas computed the gradients.
+        context: `ReductionContext`.
+        quantization: how gradients are rounded.
+        gradients: T values, each with one gradient a local replica.
+        first: the T gradients of the first local replica.
+        local_scales: `LocalScales` of values with one tensor a local replica.
+        paths: T variable paths.
+        indices: T positions among the optimizer's variables; they select the random bits.
+        step: the optimizer's step, a scalar integer tensor.
+        sparse: positions of `tf.IndexedSlices` that travel as rows of floats.
+        rows: positions of `tf.IndexedSlices` that are rounded, see `sparse_rows`.
+        floats: positions of dense gradients that travel as floats.
+        buckets: positions of the gradients to round, bucket by bucket.
+        job: sizes of the dense gradients.
+        sparse_bytes: bytes that this member receives of sparse gradients, a number or an integer
+            scalar tensor.
+        float_sparse_bytes: the same if all rows traveled as floats.
+        wire: the wire of the buckets.
+        is_float: True if the step exchanges all dense gradients as floats, see `float_steps`.
+    """
+
+    strategy: tf.distribute.Strategy
+    context: ReductionContext
+    quantization: Quantization
+    gradients: Sequence[Any]
+    first: list[Any]
+    local_scales: LocalScales
+    paths: Sequence[str]
+    indices: Sequence[int]
+    step: Any
+    sparse: list[int]
+    rows: list[int]
+    floats: list[int]
+    buckets: list[list[int]]
+    job: Job
+    sparse_bytes: Any
+    float_sparse_bytes: Any
+    wire: str = "auto"
+    is_float: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        strategy: tf.distribute.Strategy,
+        quantization: Quantization,
+        gradients: Sequence[Any],
+        local_scales: LocalScales,
+        paths: Sequence[str],
+        indices: Sequence[int],
+        step: Any,
+    ) -> "Plan":
+        """Sorts gradients by how they travel; `step` has a value for each local replica."""
+        context = ReductionContext.of(strategy)
+        first = [local_tensors(gradient)[0] for gradient in gradients]
+        rounded = positions_of_buckets(quantization, first, paths)
+        sparse = [i for i, g in enumerate(first) if isinstance(g, tf.IndexedSlices)]
+        floats = [i for i in range(len(first)) if i not in {*sum(rounded, sparse)}]
+        sparse_bytes = sum(_gathered_bytes(context, gradients[i]) for i in sparse)
+        return cls(
+            strategy=strategy,
+            context=context,
+            quantization=quantization,
+            gradients=gradients,
+            first=first,
+            local_scales=local_scales,
+            paths=paths,
+            indices=indices,
+            step=local_tensors(step)[0],
+            sparse=sparse,
+            rows=[],
+            floats=floats,
+            buckets=rounded,
+            job=Job(
+                context.num_members,
+                context.num_local if context.processes else 1,
+                tuple(tuple(_num_elements(first[i]) for i in bucket) for bucket in rounded),
+                tuple(_num_elements(first[i]) for i in floats),
+                quantization.levels,
+                bool(quantization.rotate),
+            ),
+            sparse_bytes=sparse_bytes,
+            float_sparse_bytes=sparse_bytes,
+        )
+
+    def with_rounded_rows(self) -> "Plan":
+        """The same exchange, whose rows are rounded where rounding suits them."""
+        rows = self.quantization.row_positions(self.first, self.paths)
+        sparse = [i for i in self.sparse if i not in rows]
+        return dataclasses.replace(self, sparse=sparse, rows=rows)
+
+    def with_row_bytes(self, received: Any) -> "Plan":
+        """The same exchange, of whose `rows` this member received these bytes."""
+        floats = self.float_sparse_bytes - self.float_row_bytes
+        return dataclasses.replace(self, sparse_bytes=floats + received)
+
+    @property
+    def float_row_bytes(self) -> Any:
+        """Bytes that this member would receive if `rows` traveled as floats."""
+        return sum(_gathered_bytes(self.context, self.gradients[i]) for i in self.rows)
+
+    def tables(self, wire: str) -> list[Table]:
+        """The gradients of `rows`; whole tensors travel by `wire`."""
+        return [
+            Table(
+                context=self.context,
+                quantization=self.quantization,
+                wire=wire,
+                gradients=self.local(i),
+                index=self.indices[i],
+                step=self.step,
+            )
+            for i in self.rows
+        ]
+
+    def by(self, wire: str) -> "Plan":
+        """The same exchange by another wire."""
+        return dataclasses.replace(self, wire=wire)
+
+    def as_floats(self) -> "Plan":
+        """The exchange of a step for which `float_steps` is true."""
+        floats = sorted(sum(self.buckets, self.floats))
+        return dataclasses.replace(self, floats=floats, buckets=[], is_float=True)
+
+    @property
+    def rounded_traffic(self) -> Traffic:
+        """`Traffic` of the dense gradients in steps that are not float; without streams."""
+        context, quantization = self.context, self.quantization
+        wires = [context.wire(self.wire, sizes, quantization) for sizes in self.job.buckets]
+        floats = float32_traffic(sum(self.job.floats), context.num_members)
+        return sum((wire.traffic for wire in wires), start=floats)
+
+    @property
+    def traffic(self) -> Traffic:
+        """`Traffic` of the dense gradients, without streams."""
+        return self.rounded_traffic.as_float32() if self.is_float else self.rounded_traffic
+
+    def local(self, position: int) -> Sequence[Any]:
+        """The gradient of each local replica at a position."""
+        return local_tensors(self.gradients[position], self.context.num_local)
+
+    def arrival(self, number: int) -> "Arrival":
+        """The bucket of this number, before any scale is shared."""
+        scales = local_tensors(self.local_scales.scales[number], self.context.num_local)
+        times = self.local_scales.times[number : number + 1]
+        return Arrival(plan=self, number=number, context=self.context, scales=scales, times=times)
+
+    def no_noise(self, positions: Sequence[int]) -> list[tf.Tensor]:
+        """Zeros like `Bucket.noise` of the gradients at these positions."""
+        counts = [len(ternary.block_sizes(_num_elements(self.first[i]))) for i in positions]
+        return [tf.zeros([count]) for count in counts]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arrival:
+    """A bucket whose gradients exist on all local replicas.
+
+    Attributes:
+        plan: the exchange.
+        number: number of the bucket.
+        context: `ReductionContext` that sends the bucket's messages.
+        scales: `Quantization.local_scales` of each local replica.
+        times: list of the time when the gradients existed; empty if not measured.
+        told: float32 vector that travels beside the scales, or None.
+    """
+
+    plan: Plan
+    number: int
+    context: ReductionContext
+    scales: Sequence[tf.Tensor]
+    times: list[Any]
+    told: tf.Tensor | None = None
+
+    def share_scales(self) -> tuple[Bucket, tf.Tensor | None]:
+        """Exchanges scales. Returns the bucket, and the largest `told` over all processes."""
+        plan, positions = self.plan, self.plan.buckets[self.number]
+        rotate = plan.quantization.rotate
+        local = [own[0] for own in self.scales] if rotate else self.scales
+        shared = self.context.shared_scales(local, self.told)
+        scales, heard = (shared, None) if self.told is None else shared
+        bucket = Bucket(
+            context=self.context,
+            quantization=plan.quantization,
+            gradients=list(zip(*map(plan.local, positions), strict=True)),
+            scales=scales,
+            measured=self.scales if rotate else None,
+            indices=[plan.indices[i] for i in positions],
+            step=plan.step,
+        )
+        return bucket, heard
+
+
+def positions_of_buckets(
+    quantization: Quantization, gradients: Sequence[Any], paths: Sequence[str]
+) -> list[list[int]]:
+    """Returns the positions of the gradients to round, bucket by bucket.
+
+    Args:
+        quantization: `Quantization`.
+        gradients: T gradients of one replica.
+        paths: T variable paths.
+    """
+    positions = quantization.ternary_positions(gradients, paths)
+    sizes = [_num_elements(gradients[i]) for i in positions]
+    return [[positions[i] for i in bucket] for bucket in buckets(sizes)]
+
+
+def _num_elements(tensor):
+    return tensor.shape.num_elements() or 0
+
+
+def _gathered_bytes(context, gradient):
+    """Returns the bytes of float rows that a member receives, an int64 scalar tensor.
+
+    Replicas of a single process count as members of the same size.
+    """
+    own = sum(
+        tf.size(part, tf.int64) * part.dtype.size
+        for slices in local_tensors(gradient, context.num_local)
+        for part in (slices.values, slices.indices)
+    )
+    own //= 1 if context.processes else context.num_local
+    return (context.num_members - 1) * own
