@@ -91,7 +91,8 @@ def add_curves(page: Page, runs: Sequence[RunData]) -> None:
     losses, accuracies, over_link, lines = {}, {}, {}, {}
     for number, run in enumerate(runs):
         if not run.is_phase_2:
-            over_link[line_name(runs, run, "loss")] = report.seconds_on_link(
+            name = "loss" if len(runs) == 1 else ""
+            over_link[line_name(runs, run, name)] = report.seconds_on_link(
                 run.scalars, run.identity["batch_size"], report.LINKS[LINK]
             )
         kinds = {"loss": tags.CROSS_ENTROPY, "smoothed": tags.smoothed(tags.CROSS_ENTROPY)}
@@ -102,7 +103,6 @@ def add_curves(page: Page, runs: Sequence[RunData]) -> None:
             accuracies[line_name(runs, run, name)] = percent
         if len(runs) > 1:
             names = ("", "training", *run.evaluations)
-            lines[line_name(runs, run, "loss")] = (number, 0)
             lines |= {line_name(runs, run, n): (number, max(0, i - 1)) for i, n in enumerate(names)}
     seconds = f"seconds: steps as measured, and their bytes at {LINK}"
     drawn = [

@@ -61,7 +61,7 @@ def training_seconds(
 
 def seconds_on_link(
     scalars: Mapping[str, Mapping[int, float]], batch_size: int, bits_per_second: float
-) -> dict[int, float]:
+) -> dict[float, float]:
     """Returns the seconds at which a run's loss is known if its bytes travel over a link.
 
     The time of the steps is the measured one, without building the first, and the time of the bytes
