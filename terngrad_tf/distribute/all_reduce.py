@@ -296,8 +296,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         handshake.compare_models(strategy, plan.first, sorted(sum(plan.buckets, [])))
         wire = self._wire_choice.wire(plan.context, plan.job)
         trial = wire if isinstance(wire, WireTrial) else None
-        plan = plan.by(trial.wires[0] if trial else wire)
-        sums = _reduce_exactly(plan, plan.sparse)
+        plan = plan.by(wire.wires[0] if isinstance(wire, WireTrial) else wire)
+        sums: dict[int, Any] = _reduce_exactly(plan, plan.sparse)
         if self.quantization.float_steps is None or not plan.buckets:
             of_dense, noise = self._reduce_rounded(plan, trial)
         else:
