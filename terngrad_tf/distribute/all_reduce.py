@@ -138,6 +138,11 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         self.telemetry = Measurements(telemetry_freq)
         self._has_logits = False
         self._traffic = TrafficLog()
+        self._observed_by = [
+            *([self.telemetry] if telemetry_freq else []),
+            *([self._recorder] if statistics_freq else []),
+            self._traffic,
+        ]
         private.install_patches()
 
     @property
@@ -325,8 +330,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
     def _reduce_dense(self, plan, *others):
         """Sums the dense gradients of a plan. Returns the sums and the noise, by position."""
-        seen = (self.telemetry.observer(plan), self._recorder.observer(plan))
-        observer = Observers([*others, *seen, self._traffic.observer(plan)])
+        observer = Observers([*others, *(each.observer(plan) for each in self._observed_by)])
         sums, noise, words = {}, plan.no_noise(), []
         if plan.floats:
             observer.floats_ready([plan.local(i) for i in plan.floats])
