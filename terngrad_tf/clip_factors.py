@@ -3,24 +3,31 @@
 import numbers
 from typing import Any
 
+from terngrad_tf.common.arguments import check
+
 AUTO = "auto"
 # Below this, codes stand for steps that float32 hardly adds to a weight, and training makes no
 # progress. TernGrad's code treats such factors as 0.
 LEAST = 1e-5
 MOST = 1e6
-RULE = f'must be 0 (no clipping), a number from {LEAST:g} to {MOST:g}, or "auto"'
+# Of ternary codes: suited all networks in TernGrad's paper.
+_TERNARY = 2.5
 
 
-def is_clip_factor(value: Any) -> bool:
-    """Returns True for values that `RULE` allows.
+def default_factor(levels: int) -> float | str:
+    """Returns the factor for codes from `-levels` to `levels`; finer codes need less clipping."""
+    return _TERNARY if levels == 1 else AUTO
+
+
+def check_factor(name: str, value: Any) -> None:
+    """Raises ValueError unless a value is a factor.
 
     Example:
-        >>> [is_clip_factor(value) for value in (2.5, 0, "auto", 1e-38, "2.5", True)]
-        [True, True, True, False, False, False]
+        >>> for value in (2.5, 0, "auto"):
+        ...     check_factor("clip_factor", value)
     """
-    if isinstance(value, str):
-        return value == AUTO
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        return False
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     number: Any = value
-    return bool(number == 0 or LEAST <= number <= MOST)
+    is_allowed = number == 0 or LEAST <= number <= MOST if is_number else value == AUTO
+    rule = f'must be 0 (no clipping), a number from {LEAST:g} to {MOST:g}, or "{AUTO}"'
+    check(bool(is_allowed), name, rule, value)

@@ -35,10 +35,6 @@ def _is_grad_bits(name, value):
     check(is_known, name, grad_bits.RULE, value)
 
 
-def _is_clip_factor(name, value):
-    check(clip_factors.is_clip_factor(value), name, clip_factors.RULE, value)
-
-
 def _is_bits_per_element(name, value):
     least, most = BITS_RANGE
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -81,7 +77,7 @@ class QuantizationOptions:
         "auto: a scale that weighs the loss of clipping against the noise of rounding, see "
         "`terngrad_tf.ternary.ScaleRule`. None: 2.5 for ternary gradients, auto for finer codes, "
         "which need less clipping.",
-        _is_clip_factor,
+        clip_factors.check_factor,
     )
     bits_per_element: float | None = option(
         None,

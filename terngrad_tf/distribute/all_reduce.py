@@ -144,6 +144,11 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         self.telemetry = Measurements(telemetry_freq)
         self._has_logits = False
         self._traffic = TrafficLog()
+        self._observed_by = [
+            *([self.telemetry] if telemetry_freq else []),
+            *([self._recorder] if statistics_freq else []),
+            self._traffic,
+        ]
         private.install_patches()
 
     @property
@@ -304,8 +309,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         handshake.compare_models(strategy, plan.first, sorted(sum(plan.buckets, plan.rows)))
         wire = self._wire_choice.wire(plan.context, plan.job)
         trial = wire if isinstance(wire, WireTrial) else None
-        plan = plan.by(trial.wires[0] if trial else wire)
-        sums = _reduce_exactly(plan, plan.sparse)
+        plan = plan.by(wire.wires[0] if isinstance(wire, WireTrial) else wire)
+        sums: dict[int, Any] = _reduce_exactly(plan, plan.sparse)
         plan, of_rows, noise_of_rows = self._reduce_rows(plan)
         if self.quantization.float_steps is None or not plan.buckets:
             of_dense, noise = self._reduce_rounded(plan, trial)
@@ -359,8 +364,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
     def _reduce_dense(self, plan, *others):
         """Sums the dense gradients of a plan. Returns the sums and the noise, by position."""
-        seen = (self.telemetry.observer(plan), self._recorder.observer(plan))
-        observer = Observers([*others, *seen, self._traffic.observer(plan)])
+        observer = Observers([*others, *(each.observer(plan) for each in self._observed_by)])
         sums, noise, words = {}, {}, []
         if plan.is_float and self.quantization.rotate:
             rounded = self.quantization.ternary_positions(plan.first, plan.paths)

@@ -3,6 +3,7 @@
 import math
 from typing import Any, TypeVar
 
+from terngrad_tf.clip_factors import default_factor
 from terngrad_tf.common.options import redeclared
 from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.config import REQUIRED, Config, configuration, harmless, option
@@ -48,7 +49,7 @@ class SubspaceGradientConfig(GradientConfig):
     clip_factor: float | str = redeclared(
         GradientConfig,
         "clip_factor",
-        2.5,
+        default_factor(levels=1),
         text="For --grad_bits below 32: clip gradients at this number of standard deviations; 0: "
         "no clipping; auto: weigh the loss of clipping against the noise of rounding.",
     )

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.clip_factors import AUTO, RULE, is_clip_factor
-from terngrad_tf.common.arguments import check
+from terngrad_tf.clip_factors import AUTO, check_factor
 
 # Below this fraction of max|g|, a standard deviation is rounding error of equal elements.
 _NUMERICALLY_ZERO = 1e-6
@@ -72,13 +71,13 @@ class ScaleRule:
         ValueError: an argument is out of range.
     """
 
-    clip_factor: float | str = 2.5
+    clip_factor: float | str
     num_replicas: int = 1
     levels: int = 1
     nonzero_share: float = 1.0
 
     def __post_init__(self) -> None:
-        check_clip_factor(self.clip_factor)
+        check_factor("clip_factor", self.clip_factor)
         if not 0 < self.nonzero_share <= 1:
             raise ValueError(
                 "`nonzero_share` must be above 0 and at most 1. Received:"
@@ -138,8 +137,6 @@ def local_scale(gradient: tf.Tensor, clip_factor: float | str, **options: Any) -
             suited all networks in the paper.
         **options: `num_replicas` and `nonzero_share`, see `ScaleRule`.
 
-        **options: `num_replicas` and `nonzero_share`, see `ScaleRule`.
-
     Returns:
         float32 scalar. 0 for a tensor without elements or of zeros only; +inf if any element is
         NaN or infinite, since a maximum over replicas keeps inf but may drop NaN.
@@ -162,11 +159,6 @@ def scale_of(gradient: tf.Tensor, rule: ScaleRule) -> tf.Tensor:
     """Computes `local_scale` by a rule."""
     row = tf.reshape(tf.cast(gradient, tf.float32), [1, -1])
     return scales_of_rows(row, [row.shape[1]], rule)[0] if row.shape[1] else tf.constant(0.0)
-
-
-def check_clip_factor(clip_factor: float | str) -> None:
-    """Raises ValueError unless the factor is "auto", 0, or finite and not too small."""
-    check(is_clip_factor(clip_factor), "clip_factor", RULE, clip_factor)
 
 
 def scales_of_rows(rows: Any, sizes: Sequence[int], rule: ScaleRule) -> tf.Tensor:

@@ -126,7 +126,7 @@ class LocalScaleTest(tf.test.TestCase, parameterized.TestCase):
                     scale([1.0], clip_factor)
         for share in (0.0, -0.1, 1.1, np.nan):
             with self.assertRaisesRegex(ValueError, "`nonzero_share` must be above 0.*Received"):
-                ScaleRule(nonzero_share=share)
+                ScaleRule(2.5, nonzero_share=share)
 
 
 class AutoTest(tf.test.TestCase, parameterized.TestCase):

@@ -44,11 +44,11 @@ class Observers(Observer):
     """Several observers as one; none of them does nothing.
 
     Args:
-        observers: observers of the same exchange; a None among them is left out.
+        observers: observers of the same exchange.
     """
 
-    def __init__(self, observers: Iterable[Observer | None]) -> None:
-        self._observers = [observer for observer in observers if observer is not None]
+    def __init__(self, observers: Iterable[Observer]) -> None:
+        self._observers = list(observers)
 
     def floats_ready(self, gradients: Sequence[Sequence[Any]]) -> None:
         for observer in self._observers:

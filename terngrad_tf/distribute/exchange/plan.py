@@ -195,7 +195,7 @@ class Plan:
 
     def arrival(self, number: int) -> "Arrival":
         """The bucket of this number, before any scale is shared."""
-        scales = local_tensors(self.local_scales.scales[number], self.context.num_local)
+        scales = list(local_tensors(self.local_scales.scales[number], self.context.num_local))
         times = self.local_scales.times[number : number + 1]
         return Arrival(plan=self, number=number, context=self.context, scales=scales, times=times)
 
@@ -221,7 +221,7 @@ class Arrival:
     plan: Plan
     number: int
     context: ReductionContext
-    scales: Sequence[tf.Tensor]
+    scales: list[Any]
     times: list[Any]
     told: tf.Tensor | None = None
 

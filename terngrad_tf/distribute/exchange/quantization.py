@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from terngrad_tf import ternary
+from terngrad_tf.clip_factors import default_factor
 from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.common.options import documented, option
 from terngrad_tf.distribute.exchange.wires import streams
@@ -66,7 +67,7 @@ class Quantization(QuantizationOptions):
             rule = "must be None where gradients are rotated, as by default; rotate=False takes it"
             check(not self.rotate or value is None, name, rule, value)
         if self.clip_factor is None and not self.rotate:
-            object.__setattr__(self, "clip_factor", 2.5 if self.levels == 1 else ternary.AUTO)
+            object.__setattr__(self, "clip_factor", default_factor(self.levels))
         check(
             self.bits_per_element is None or self.levels == 1,
             "bits_per_element",

@@ -161,9 +161,9 @@ class Measurements:
         rows = self._steps.read()
         return self._kinds[int(rows[-1, _STEP_COLUMNS.index("kind")])][1] if len(rows) else None
 
-    def observer(self, plan: Plan) -> Watch | None:
-        """The observer of an exchange; None if nothing is measured."""
-        return Watch(self, plan) if self.freq else None
+    def observer(self, plan: Plan) -> Watch:
+        """The observer of an exchange, unless `freq` is 0."""
+        return Watch(self, plan)
 
     def append(self, kind: tuple[str, Job], numbers: Sequence[Any]) -> None:
         """Adds a step: its wire and job, and the other columns."""

@@ -45,9 +45,9 @@ class Recorder:
         self._freq = freq
         self.latest = {}
 
-    def observer(self, plan: Plan) -> "_Record | None":
-        """The observer of an exchange; None if nothing is recorded."""
-        return _Record(self, self._freq, plan) if self._freq else None
+    def observer(self, plan: Plan) -> "_Record":
+        """The observer of an exchange, unless `freq` is 0."""
+        return _Record(self, self._freq, plan)
 
 
 class _Record(Observer):
