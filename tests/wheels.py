@@ -1,5 +1,6 @@
 """The package's wheel, as users install it."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,9 @@ PARTS = ("pyproject.toml", "setup.py", "README.md", *source_tree.PACKAGES)
 def run_pip(*arguments):
     """Runs this Python's pip."""
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*command, *arguments], check=True)
+    # The checkout on PYTHONPATH may pass for an installation.
+    environment = {name: v for name, v in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([*command, *arguments], env=environment, check=True)
 
 
 def build(folder):

@@ -204,7 +204,7 @@ class EmptyReplicasTest(ClientTest, parameterized.TestCase):
             np.testing.assert_allclose(b, a, rtol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 class TwoReplicasTest(ClientTest):
     num_replicas = (2,)
 

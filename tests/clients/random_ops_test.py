@@ -98,7 +98,7 @@ class RandomOpsTest(tf.test.TestCase, parameterized.TestCase):
         self.check(name, 4)
 
     @parameterized.parameters(*OF_EXAMPLES)
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_each_example_on_two_replicas_gets_its_own_numbers(self, name):
         self.check(name, 2)
 

@@ -48,6 +48,7 @@ class FitTest(tf.test.TestCase):
     def test_training_is_repeatable(self):
         self.assert_same(weights(self.fit()), weights(self.fit()))
 
+    @pytest.mark.slow
     def test_eager_steps_and_several_steps_an_execution_give_the_same(self):
         runs = [
             weights(self.fit(TernGradStrategy(NUM_REPLICAS, grad_bits=32), dropout=0.0, **options))
@@ -107,6 +108,7 @@ class FitTest(tf.test.TestCase):
         self.assert_replicas_equal(model)
         self.assertTrue(np.isfinite(model.evaluate(batches, verbose=0)))
 
+    @pytest.mark.slow
     def test_synchronized_batch_norm_is_exact(self):
         """With float logits only, nothing but gradients may differ from the float run's."""
         runs = {}
@@ -122,6 +124,7 @@ class FitTest(tf.test.TestCase):
             runs[bits] = weights(model)
         self.assert_same(runs[1], runs[32])
 
+    @pytest.mark.slow
     def test_float_mode_equals_stock_mirrored_strategy(self):
         devices = [f"CPU:{i}" for i in range(NUM_REPLICAS)]
         examples = lambda: data(128)  # noqa: E731

@@ -63,6 +63,8 @@ CASES = {
     "nested": (lambda model, x: model.dense(x[0] + x[1]["a"][0]), (DENSE, {"a": (DENSE,)})),
     "none": (with_none, {"numbers": DENSE, "nothing": None}),
 }
+# Beside "dense_and_ragged".
+RAGGED = ("ragged_ids", "ragged_rows", "ragged_padded")
 
 
 class Subclassed(keras.Model):
@@ -104,12 +106,17 @@ def trained(function, x, strategy=None):
 
 
 class StructuredInputsTest(tf.test.TestCase, parameterized.TestCase):
-    @parameterized.named_parameters((name, name) for name in CASES)
+    @parameterized.named_parameters((name, name) for name in CASES if name not in RAGGED)
     def test_models_train_as_in_plain_keras(self, name):
         self.check(name, 4)
 
-    @parameterized.named_parameters((name, name) for name in CASES)
+    @parameterized.named_parameters((name, name) for name in RAGGED)
     @pytest.mark.slow
+    def test_models_of_ragged_tensors_train_as_in_plain_keras(self, name):
+        self.check(name, 4)
+
+    @parameterized.named_parameters((name, name) for name in CASES)
+    @pytest.mark.long
     def test_models_on_one_replica_train_as_in_plain_keras(self, name):
         self.check(name, 1)
 

@@ -65,6 +65,7 @@ class FramingTest(fuzzing.FuzzTest):
 
         self.fuzz("tf.Examples", fuzzing.mutated(seeds), check, num_cases=15)
 
+    @pytest.mark.slow
     def test_records_that_are_decoded_can_be_trained_with(self):
         folder = os.path.dirname(self.path)
 

@@ -72,6 +72,7 @@ class InceptionV3Test(tf.test.TestCase):
         # With 1001 classes 3,326,569.
         self.assertEqual(sum(sizes), 3_326_569 - (1001 - 7) * (768 + 1))
 
+    @pytest.mark.slow
     def test_kernels_are_normals_cut_at_two_deviations(self):
         model = models.build("inception_v3", 1001, SMALL)
         deviations = dict.fromkeys([conv.name for conv in convolutions(model)], 0.1)

@@ -48,7 +48,7 @@ NETWORKS = {
     "resnet_50": Network(1001, 25_559_081, 161, 0, 1),
 }
 SHALLOW = ("lenet", "cifar10_alexnet", "vgg_a", "resnet_20")
-LARGE = ("alexnet", "alexnet_v2", "inception_v3", "vgg_16", "vgg_a")
+LARGE = ("alexnet", "alexnet_v2", "googlenet", "inception_v3", "resnet_50", "vgg_16", "vgg_a")
 
 
 def count(variables):

@@ -111,7 +111,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         self.check_replicas(3)
 
     @parameterized.parameters(2, 4)
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_two_and_four_replicas_that_see_the_same_train_as_one(self, count):
         self.check_replicas(count)
 
@@ -282,6 +282,7 @@ class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(one, other)
         self.assertGreater(np.abs(left_over(model)[0]).max(), 0)
 
+    @pytest.mark.slow
     def test_a_saved_model_loads_without_a_strategy(self):
         path = os.path.join(self.get_temp_dir(), "saved.keras")
         _, model = self.compiled()
