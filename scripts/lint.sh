@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks style and types; `bash scripts/lint.sh --fix` also repairs style.
+# Checks style and types, and warns of phrases; `bash scripts/lint.sh --fix` also repairs style.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 cd "$ROOT"
@@ -9,4 +9,5 @@ if [[ "${1:-}" == "--fix" ]]; then
 fi
 "$PYTHON" -m ruff check .
 "$PYTHON" -m ruff format --check .
+"$PYTHON" tools/prose.py
 exec "$PYTHON" -m basedpyright --pythonpath "$PYTHON"

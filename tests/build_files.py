@@ -17,15 +17,28 @@ class Target:
       srcs: paths of the sources, relative to the checkout, and labels of those of other packages.
       deps: absolute labels of what it depends on.
       data: labels of what it reads.
+      visibility: packages that may depend on it, besides its own.
     """
 
-    def __init__(self, rule, folder, name, srcs=(), deps=(), data=(), **_):
+    def __init__(self, rule, folder, name, srcs=(), deps=(), data=(), visibility=(), **_):
         """Resolves names that are relative to `folder`, the path of the BUILD file's folder."""
         self.rule = rule
         self.label = f"//{folder}:{name}"
         self.srcs = tuple(src if ":" in src else f"{folder}/{src}" for src in srcs)
         self.deps = tuple(absolute_label(dep, folder) for dep in deps)
         self.data = tuple(data)
+        self.visibility = tuple(visibility)
+
+    def is_visible_to(self, label):
+        """Returns True if the target of the label may depend on this one."""
+        user = label.partition(":")[0]
+        if user == self.label.partition(":")[0] or "//visibility:public" in self.visibility:
+            return True
+        packages = [v.partition(":") for v in self.visibility]
+        return any(
+            user == package or (scope == "__subpackages__" and user.startswith(package + "/"))
+            for package, _, scope in packages
+        )
 
 
 def absolute_label(label, folder):

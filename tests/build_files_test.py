@@ -112,6 +112,16 @@ class BuildFilesTest(unittest.TestCase):
                 found += [f"{target.label} needs no {n}" for n in sorted(unused)]
         self.assertEqual(found, [])
 
+    def test_targets_see_what_they_depend_on(self):
+        target_of = {t.label: t for t in self.targets}
+        found = [
+            f"{target.label} does not see {dep}"
+            for target in self.targets
+            for dep in target.deps
+            if dep in target_of and not target_of[dep].is_visible_to(target.label)
+        ]
+        self.assertEqual(found, [])
+
     def test_workspace_offers_the_packages_used(self):
         used = {d for t in self.targets for d in t.deps if d.startswith("@pypi//")}
         workspace = (source_tree.ROOT / "WORKSPACE").read_text(encoding="utf-8")

@@ -14,6 +14,7 @@ import pytest
 from absl import flags
 
 import terngrad_tf
+from benchmarks.lib import index as benchmark_index
 from terngrad_tf.bin.command import check, run
 from terngrad_tf.bin.command.commands import ALL, find
 from terngrad_tf.distribute import ClusterOptions, Quantization, TernGradStrategy
@@ -121,6 +122,13 @@ class DocsTest(unittest.TestCase):
                 headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.M)
                 slugs = [re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings]
                 self.assertIn(heading or slugs[0], slugs)
+
+    def test_each_benchmark_and_each_file_of_figures_has_a_page(self):
+        programs = benchmark_index.commands()
+        self.assertEqual([name for name in programs if not benchmark_index.pages(name)], [])
+        shown = {file for path in programs.values() for file in benchmark_index.files(path)}
+        files = {path.name for path in (ROOT / "benchmarks/results").iterdir()}
+        self.assertEqual(sorted(files - shown), [])
 
     def test_reference_holds_every_public_name(self):
         names = (n for n in terngrad_tf.__all__ if inspect.ismodule(getattr(terngrad_tf, n)))

@@ -15,6 +15,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 import terngrad_tf
+from benchmarks.lib import index as benchmark_index
 from terngrad_tf.bin.command import terngrad
 from terngrad_tf.bin.command.commands import ALL
 from terngrad_tf.version import __version__
@@ -80,9 +81,16 @@ def on_page_markdown(markdown, page, **_):
     boost = next(boost for folder, boost in BOOSTS.items() if path.startswith(folder))
     page.meta.setdefault("search", {"boost": boost})
     names = ", ".join(f"`{name}`" for name in terngrad_tf.__all__ if not name.startswith("_"))
-    if "<!-- table -->" in markdown:
-        markdown = markdown.replace("<!-- table -->", reference.table(path))
-    return markdown.replace("<!-- patches -->", patches_table()).replace("<!-- names -->", names)
+    marks = {
+        "patches": patches_table,
+        "names": lambda: names,
+        "table": lambda: reference.table(path),
+        "benchmarks": lambda: benchmark_index.table(os.path.dirname(path)),
+    }
+    for mark, text in marks.items():
+        if f"<!-- {mark} -->" in markdown:
+            markdown = markdown.replace(f"<!-- {mark} -->", text())
+    return markdown
 
 
 def on_page_content(html, page, **_):

@@ -6,7 +6,8 @@ Trains the small CNN (0.08 M weights) on 12,000 images of Fashion-MNIST, or othe
 format, by 8 workers of 8 images each for 2 epochs, with each optimizer at two rates: about the best
 one of float gradients, and a third of it. A seed fixes initial weights and the order of images for
 all ways alike, so differences to float are paired; p is from Student's paired test. The file keeps
-finished runs, a JSON line each; repeat the command to resume or to add seeds.
+finished runs, a JSON line each; repeat the command to resume or to add seeds. The runs of the
+table in docs/results are in benchmarks/results/default_gradients.jsonl.
 """
 
 import pathlib

@@ -18,6 +18,8 @@ figures are of the final weights.
 
 The JSON file keeps finished runs. Repeat the command to resume; flags that select some runs add to
 the file, and the tables show the whole file.
+
+The runs of docs/results/language.md are in benchmarks/results/language.jsonl.
 """
 
 import os

@@ -16,6 +16,8 @@ is a separate host; for streams, in the last exchange.
 
 The JSON file keeps finished runs. Repeat the command to resume; flags that select some runs add to
 the file, and the table shows the whole file.
+
+The runs of docs/results/local_steps.md are in benchmarks/results/local_steps.jsonl.
 """
 
 import contextlib

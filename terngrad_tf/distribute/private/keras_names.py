@@ -32,6 +32,5 @@ TensorFlowTrainer = either(
     "keras.src.backend.tensorflow.trainer:TensorFlowTrainer",
     "keras.src.backend.tensorflow.trainer:Trainer",
 )
-tensorflow_core = either(
-    "keras.src.backend.tensorflow.ops.core", "keras.src.backend.tensorflow.core"
-)
+# Where optimizers find `cond`.
+backend_ops = either("keras.src.backend.tensorflow.ops", "keras.src.backend.tensorflow.core")

@@ -23,7 +23,7 @@ from tensorflow.python.eager import context
 from terngrad_tf.distribute.private.keras.loss_scale import warn_of_scale
 from terngrad_tf.distribute.private.keras.rounding_noise import clipped_share, with_noise
 from terngrad_tf.distribute.private.keras.sparse_rows import num_lookups, separate_lookups, sum_rows
-from terngrad_tf.distribute.private.keras_names import tensorflow_core
+from terngrad_tf.distribute.private.keras_names import backend_ops
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.accumulators import gather_totals
 from terngrad_tf.distribute.private.replicas.devices import (
@@ -303,7 +303,7 @@ def _rate_by_itself(stock, self):
         return stock(self)
 
 
-@patch(tensorflow_core, "cond")
+@patch(backend_ops, "cond")
 def _cond_of_all_replicas(stock, pred, true_fn, false_fn):
     """Traces a condition of an optimizer's update (accumulation, EMA) for all replicas together.
 

@@ -11,6 +11,7 @@ import weakref
 import keras
 from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 
+from terngrad_tf.distribute.private.keras_names import TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
 
 _Iterator = keras_tf_trainer.TFEpochIterator
@@ -51,7 +52,7 @@ def forget_resumed(model: keras.Model) -> None:
     model._initial_epoch = 0
 
 
-@patch(keras_tf_trainer.TensorFlowTrainer, "_maybe_symbolic_build")
+@patch(TensorFlowTrainer, "_maybe_symbolic_build")
 def _note_iterator(stock, self, iterator=None, data_batch=None):
     """Notes the data that a model is to read: only here does `fit` pass its iterator on."""
     if iterator is not None:
