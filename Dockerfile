@@ -11,6 +11,8 @@ RUN python3 -m venv /opt/terngrad_tf
 COPY pyproject.toml setup.py README.md LICENSE /source/
 COPY slim_data /source/slim_data
 COPY terngrad_tf /source/terngrad_tf
+# What `terngrad explain` prints; the package links to it.
+COPY docs/troubleshooting.md /source/docs/troubleshooting.md
 RUN /opt/terngrad_tf/bin/pip install --no-cache-dir "/source[${EXTRAS}]"
 
 FROM ${BASE}

@@ -209,6 +209,7 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
     Returns:
         Dict of seconds by mode: `float32` and the modes of `WIRES`.
     """
+    from terngrad_tf.distribute import Quantization
     from terngrad_tf.distribute.exchange.traffic import float32_traffic
 
     def started(messages, beside=0):
@@ -228,7 +229,7 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
         "allreduce": all_reduce,
         "bidirectional": all_to_all + all_gather,
     }
-    context = instant_context(num_workers)
+    context, quantization = instant_context(num_workers), Quantization(rotate=False)
     buckets = buckets_of(models.ALEXNET_SHAPES)
     num_elements = sum(map(sum, buckets))
     float32 = float32_traffic(num_elements, num_workers)
@@ -236,7 +237,7 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
     for mode, wire in WIRES.items():
         seconds[mode] = slowdown * costs["codec"][mode][num_workers] * num_elements
         for sizes in buckets:
-            traffic = context.wire(wire, sizes).traffic
+            traffic = context.wire(wire, sizes, quantization).traffic
             seconds[mode] += wire_seconds(traffic.received_bytes)
             seconds[mode] += all_to_all + collectives_of[traffic.wire]
     return seconds

@@ -3,8 +3,8 @@
     python examples/text_classifier.py
 
 The program makes its sentences: one word in each shows a good or a bad day. Gradients of an
-embedding hold only the rows of the words in a batch, which travel unchanged; all other gradients
-travel as ternary codes.
+embedding hold only the rows of the words in a batch. They travel as rounded rows or as a whole
+rounded table, whichever takes fewer bytes; all other gradients travel as ternary codes, too.
 """
 
 import keras

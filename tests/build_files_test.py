@@ -147,7 +147,7 @@ class BuildFilesTest(unittest.TestCase):
         citation = (source_tree.ROOT / "CITATION.cff").read_text(encoding="utf-8")
         self.assertIn(f"\nversion: {stated}\n", citation)
 
-    def test_programs_have_the_names_of_terngrads_readme_too(self):
+    def test_programs_have_the_names_of_terngrads_readme(self):
         targets = build_files.read_build_file("inception")
         built = {t.label for t in targets if t.rule.endswith("_binary")}
         pairs = {f"{name}_{kind}" for name in DATASETS for kind in ("train", "eval")}

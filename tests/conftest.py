@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import collections
+import gc
 import os
 import pathlib
 import signal
@@ -42,6 +43,11 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Drops `test_session`, a helper of `tf.test.TestCase` whose name only looks like a test's."""
     items[:] = [item for item in items if item.name != "test_session"]
+
+
+def pytest_collection_finish():
+    """Looks for garbage, which `keras.utils.clear_session` asks for, leave imported modules out."""
+    gc.freeze()
 
 
 def pytest_addoption(parser):

@@ -96,6 +96,11 @@ class CoreInstallTest(unittest.TestCase):
         own = [file.name for file in files if b"terngrad_tf" in file.read_bytes()]
         self.assertEqual(own, ["terngrad"])
 
+    def test_messages_are_explained(self):
+        done = self.run_installed("terngrad", "explain", "E11")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("Read its log", done.stdout)
+
     def test_an_extra_is_named_by_what_needs_it_after_its_arguments_were_checked(self):
         missing = "sklearn is not installed: pip install 'terngrad_tf[experiments]'"
         for command, words in (

@@ -33,7 +33,7 @@ class ExamplesTest(unittest.TestCase):
         self.assertEqual(names, {*ON_ONE_HOST, "two_hosts"})
 
     @pytest.mark.long
-    def test_those_for_one_host_learn(self):
+    def test_examples_for_one_host_learn(self):
         scripts = {name: (EXAMPLES / f"{name}.py").read_text("utf-8") for name in ON_ONE_HOST}
         with tempfile.TemporaryDirectory() as folder:
             results = forked_scripts.run_all(scripts, pathlib.Path(folder))

@@ -22,9 +22,7 @@ LONG = ("folder_of_images",)
 # Where the commands of other guides are tested.
 ELSEWHERE = {
     "command": "bin/terngrad_test.py",
-    "data_sets": "slim_data",
     "encryption": "needs WireGuard on several machines",
-    "fault_tolerance": "bin/distributed_test.py",
     "from_mindspore": "scripts/run_stage_test.py",
     "from_terngrad": "bin/seed_commands_test.py",
     "getting_started": "bin/quickstart_test.py, core_install_test.py",

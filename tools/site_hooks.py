@@ -82,9 +82,9 @@ def on_page_markdown(markdown, page, **_):
     page.meta.setdefault("search", {"boost": boost})
     names = ", ".join(f"`{name}`" for name in terngrad_tf.__all__ if not name.startswith("_"))
     marks = {
+        "table": lambda: reference.table(path),
         "patches": patches_table,
         "names": lambda: names,
-        "table": lambda: reference.table(path),
         "benchmarks": lambda: benchmark_index.table(os.path.dirname(path)),
     }
     for mark, text in marks.items():

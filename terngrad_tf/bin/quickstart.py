@@ -92,7 +92,6 @@ def main(argv: Sequence[str], **options: Any) -> int:
 
 def _main(values):
     import slim_data
-    from terngrad_tf.training.log import log
     from terngrad_tf.training.logs import screen
 
     # Reports an invalid number before any data is written.
@@ -101,7 +100,7 @@ def _main(values):
     output = pathlib.Path(values.output_dir)
     data_dir = output / "data"
     _say(f"writing scikit-learn's digits as TFRecords to {data_dir}")
-    slim_data.convert(DATASET, str(data_dir), shard=True, train_shards=TRAIN_SHARDS, report=log)
+    slim_data.convert(DATASET, str(data_dir), shard=True, train_shards=TRAIN_SHARDS, report=_say)
 
     with screen.show():
         rows, pictures = _train(config, output, str(data_dir))
@@ -213,7 +212,8 @@ def _train_in_subspace(config, output, rows, losses, accuracies):
     )
     num_components = run.basis.n_components
     _say(f"training the ternary run further in the {num_components} main directions it took")
-    result = phase_2.train_in_subspace(run)
+    with _quiet():  # in the format of MindSpore's programs
+        result = phase_2.train_in_subspace(run)
     scalars = report.read_scalars(run.train_dir)
     _say("evaluating the checkpoints of the subspace run on the test images")
     steps_before = result.start.steps_before
@@ -308,7 +308,7 @@ def _errors(curve):
 
 @contextlib.contextmanager
 def _quiet():
-    """Drops the lines of evaluations; one line gives their result."""
+    """Drops lines of which one line gives the result."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield
 
@@ -316,7 +316,8 @@ def _quiet():
 def _say(text):
     from terngrad_tf.training.log import log
 
-    log(text)
+    if text.strip():
+        log(text.strip())
 
 
 def run() -> None:

@@ -9,7 +9,7 @@ from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.consistency import handshake
 from terngrad_tf.distribute.exchange import buckets as exchange
-from terngrad_tf.distribute.exchange import wires
+from terngrad_tf.distribute.exchange import sparse_rows, wires
 from terngrad_tf.distribute.exchange.observer import Observers
 from terngrad_tf.distribute.exchange.plan import LocalScales, Plan, positions_of_buckets
 from terngrad_tf.distribute.exchange.quantization import Quantization
@@ -46,8 +46,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
     Keras scales each replica's loss by 1/N, so the sum is the mean of the replicas' gradients. Only
     gradients are rounded, recognized when Keras optimizers reduce them. Metrics, losses,
-    synchronized batch-norm, integers and, by default, `IndexedSlices` are reduced exactly as by the
-    strategy's stock op. If a replica's gradient holds a NaN or Inf, the reduced tensor is NaN.
+    synchronized batch-norm and integers are reduced exactly as by the strategy's stock op. If a
+    replica's gradient holds a NaN or Inf, the reduced tensor is NaN, or its block if rotated.
 
     The random bits depend on `seed`, the optimizer's `iterations`, the variable's position among
     the optimizer's variables and the element only, so a run that resumes rounds as if it had not
@@ -65,11 +65,13 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             the lossless one of known size with the fewest bytes, or between processes another
             lossless one, with the same bits, that should be faster on their measured links;
             `wire_choices` shows the choice. Default "auto".
-        sparse_as_dense: True to convert `IndexedSlices`, the gradients of embeddings, to dense
-            tensors before the exchange, so that they are rounded, too. Otherwise rows travel as
-            floats, once per read by a replica, which may be most of the traffic of a language
-            model. Optimizers that square gradients then train as with a dense layer, since Keras
-            squares each row of `IndexedSlices` separately. Default False.
+        sparse_as_dense: how `IndexedSlices`, the gradients of embeddings, travel. "auto": as
+            rounded rows with their positions, or as whole rounded tensors, whichever takes fewer
+            bytes in a step; all processes choose alike. Rows with the same position are summed
+            first. Optimizers that square gradients then train as with a dense layer, since Keras
+            squares each row of `IndexedSlices` separately. True: always as whole tensors. False:
+            rows travel as floats, once per read by a replica, as they always do with
+            `grad_bits=32` or `rotate=False` unless this is True. Default "auto".
         statistics_freq: `gradient_statistics` is recorded in steps divisible by this number that
             exchange ternary gradients; other steps have no cost. Default 0 (never).
         telemetry_freq: `telemetry` measures bytes and times of every step, and compares the reduced
@@ -88,15 +90,19 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         grad_bits: int | None = None,
         quantization: Quantization | None = None,
         wire: str = "auto",
-        sparse_as_dense: bool = False,
+        sparse_as_dense: bool | str = "auto",
         telemetry_freq: int = 0,
         statistics_freq: int = 0,
     ) -> None:
         super().__init__()
         check(wire in wires.WIRES, "wire", f"must be one of {wires.WIRES}", wire)
         self.quantization = _quantization(grad_bits, quantization, wire)
-        is_bool = isinstance(sparse_as_dense, bool)
-        check(is_bool, "sparse_as_dense", "must be a bool", sparse_as_dense)
+        check(
+            isinstance(sparse_as_dense, bool) or sparse_as_dense == "auto",
+            "sparse_as_dense",
+            'must be True, False or "auto"',
+            sparse_as_dense,
+        )
         check(
             is_integer(statistics_freq, 0),
             "statistics_freq",
@@ -233,7 +239,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         Args:
             gradients: list of tensors or `tf.IndexedSlices`.
         """
-        if not self.sparse_as_dense:
+        if self.sparse_as_dense is not True:
             return list(gradients)
         return [
             tf.ensure_shape(tf.convert_to_tensor(gradient), gradient.shape)
@@ -293,11 +299,14 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         """
         # Which gradients travel as rows, as floats or rounded in buckets, on all processes alike.
         plan = Plan.of(strategy, self.quantization, gradients, local_scales, paths, indices, step)
-        handshake.compare_models(strategy, plan.first, sorted(sum(plan.buckets, [])))
+        if self.sparse_as_dense == "auto":
+            plan = plan.with_rounded_rows()
+        handshake.compare_models(strategy, plan.first, sorted(sum(plan.buckets, plan.rows)))
         wire = self._wire_choice.wire(plan.context, plan.job)
         trial = wire if isinstance(wire, WireTrial) else None
         plan = plan.by(trial.wires[0] if trial else wire)
         sums = _reduce_exactly(plan, plan.sparse)
+        plan, of_rows, noise_of_rows = self._reduce_rows(plan)
         if self.quantization.float_steps is None or not plan.buckets:
             of_dense, noise = self._reduce_rounded(plan, trial)
         else:
@@ -306,7 +315,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                 lambda: self._reduce_dense(plan.as_floats()),
                 lambda: self._reduce_rounded(plan, trial),
             )
-        sums |= of_dense
+        sums |= of_rows | of_dense
+        noise = noise | noise_of_rows
         for i, gradient in enumerate(gradients):
             if private.counts_once(gradient, plan.context.num_local, plan.context.processes):
                 sums[i] = plan.local(i)
@@ -316,6 +326,30 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             [private.mirrored(sums[i]) for i in every],
             [private.mirrored(noise[i]) if i in noise else None for i in every],
         )
+
+    def _reduce_rows(self, plan):
+        """Sums the rounded rows. Returns the plan with their bytes, sums and noise by position."""
+        if not plan.rows:
+            return plan, {}, {}
+
+        def rounded():
+            return sparse_rows.reduce_tables(plan.tables(self.wire))
+
+        def floats():
+            exact = _reduce_exactly(plan, plan.rows)
+            parts = [(exact[i][0].indices, exact[i][0].values) for i in plan.rows]
+            return parts, plan.no_noise(plan.rows), plan.float_row_bytes
+
+        if self.quantization.float_steps is None:
+            parts, noise, received = rounded()
+        else:
+            parts, noise, received = tf.cond(self.is_float_step(plan.step), floats, rounded)
+        sums = {}
+        for i, (positions, values) in zip(plan.rows, parts, strict=True):
+            slices = tf.IndexedSlices(values, positions, plan.first[i].dense_shape)
+            sums[i] = plan.context.on_all_devices(slices)
+        noise = dict(zip(plan.rows, map(plan.context.on_all_devices, noise), strict=True))
+        return plan.with_row_bytes(received), sums, noise
 
     def _reduce_rounded(self, plan, trial):
         """Sums the dense gradients by the plan's wire, or by that whose turn it is in a trial."""
@@ -327,7 +361,11 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         """Sums the dense gradients of a plan. Returns the sums and the noise, by position."""
         seen = (self.telemetry.observer(plan), self._recorder.observer(plan))
         observer = Observers([*others, *seen, self._traffic.observer(plan)])
-        sums, noise, words = {}, plan.no_noise(), []
+        sums, noise, words = {}, {}, []
+        if plan.is_float and self.quantization.rotate:
+            rounded = self.quantization.ternary_positions(plan.first, plan.paths)
+            zeros = map(plan.context.on_all_devices, plan.no_noise(rounded))
+            noise = dict(zip(rounded, zeros, strict=True))
         if plan.floats:
             observer.floats_ready([plan.local(i) for i in plan.floats])
             of_floats = _reduce_exactly(plan, plan.floats)

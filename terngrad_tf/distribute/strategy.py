@@ -56,8 +56,9 @@ class TernGradStrategy(tf.distribute.Strategy):
             gradients, for a budget of bits, or for other random bits. Default `Quantization()`.
         wire: how codes travel, see `TernaryAllReduce`. Name one if you know your links better than
             "auto", the default.
-        sparse_as_dense: True to round the gradients of embeddings, too. Set it if their rows are
-            most of the traffic, see `TernaryAllReduce`. Default False.
+        sparse_as_dense: how the gradients of embeddings travel, see `TernaryAllReduce`. Set False
+            if their rows must stay floats. Default "auto": as rounded rows or as whole rounded
+            tensors, by bytes.
         telemetry_freq: steps between measurements of exchanges, see `TernaryAllReduce`. Set it to
             measure the time of exchanges and the error of codes. Default 0: no measurements.
         statistics_freq: steps between records of `gradient_statistics`. Set it to watch scales and
@@ -85,7 +86,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         grad_bits: int | None = None,
         quantization: Quantization | None = None,
         wire: str = "auto",
-        sparse_as_dense: bool = False,
+        sparse_as_dense: bool | str = "auto",
         telemetry_freq: int = 0,
         statistics_freq: int = 0,
         num_gpus: int | None = None,

@@ -17,14 +17,14 @@ class QuickstartTest(tf.test.TestCase):
         return result.stdout
 
     @pytest.mark.long
-    def test_it_uses_what_is_there_when_run_again(self):
+    def test_quickstart_uses_what_is_there_when_run_again(self):
         folder = pathlib.Path(self.get_temp_dir()) / "out"
         first, again = (self.run_quickstart(folder) for _ in range(2))
         tables = [text[text.index("gradients ") :].splitlines()[:4] for text in (first, again)]
         self.assertEqual(*tables)
 
     @pytest.mark.slow
-    def test_it_leaves_table_plot_checkpoints_and_logs(self):
+    def test_quickstart_leaves_table_plot_checkpoints_and_logs(self):
         folder = pathlib.Path(self.get_temp_dir()) / "out"
         first = self.run_quickstart(folder)
         table = first[first.index("gradients ") :].splitlines()

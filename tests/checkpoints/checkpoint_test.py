@@ -47,7 +47,7 @@ class CheckpointTest(tf.test.TestCase):
         for one, other in zip(expected, got, strict=True):
             self.assertAllEqual(one, other)
 
-    def test_batch_norm_dropout_moving_averages_and_the_order_of_arrays(self):
+    def test_batch_norm_dropout_moving_averages_and_the_order_of_arrays_resume(self):
         self.assert_resumes(TernGradStrategy(2), "adam")
 
     @pytest.mark.slow
@@ -55,7 +55,7 @@ class CheckpointTest(tf.test.TestCase):
         self.assert_resumes(TernGradStrategy(2), "diloco", freq=4)
 
     @pytest.mark.slow
-    def test_optimizers_and_data(self):
+    def test_optimizers_and_data_resume(self):
         strategy = TernGradStrategy(2)
         for options in (
             ("accumulation", "shuffled"),
@@ -69,11 +69,11 @@ class CheckpointTest(tf.test.TestCase):
             self.assert_resumes(strategy, "adam", stops=(4, 2), steps_per_execution=2)
 
     @pytest.mark.slow
-    def test_without_a_strategy(self):
+    def test_plain_keras_resumes(self):
         self.assert_resumes(tf.distribute.get_strategy(), "accumulation", "shuffled", "epoch", (6,))
 
     @pytest.mark.long
-    def test_further_optimizers_and_data(self):
+    def test_further_optimizers_and_data_resume(self):
         strategy, plain = TernGradStrategy(2), tf.distribute.get_strategy()
         for options in (
             (strategy, "accumulation"),
@@ -110,7 +110,7 @@ class CheckpointTest(tf.test.TestCase):
             self.assert_equal(whole, programs.fit(model, "arrays", callbacks))
 
     @pytest.mark.slow
-    def test_another_number_of_replicas(self):
+    def test_another_number_of_replicas_resumes(self):
         folder = self.folder("replicas")
         plain, four = tf.distribute.get_strategy(), TernGradStrategy(4, grad_bits=32)
         whole = programs.fit(programs.make(plain, "accumulation", is_plain=True), "arrays")

@@ -116,7 +116,13 @@ def main(
         num_copies: as for `Checkpoint`.
         **strategy: arguments of `TernGradStrategy`.
     """
-    strategy, results = terngrad_tf.TernGradStrategy(**strategy), {}
+    strategy, results, renamed = terngrad_tf.TernGradStrategy(**strategy), {}, []
+
+    def note(event, names):
+        if event == "os.rename" and "checkpoint-" in str(names[1]):
+            renamed.append(names)
+
+    sys.addaudithook(note)
     for name in optimizers:
         callbacks = []
         if folder is not None:
@@ -127,6 +133,8 @@ def main(
         model = make(strategy, name)
         for position, array in enumerate(fit(model, data, callbacks)):
             results[f"{name}/{position}"] = array
+    # A checkpoint is written beside its place and renamed.
+    results["renamed"] = np.array(len(renamed))
     return results
 
 

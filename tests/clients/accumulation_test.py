@@ -30,21 +30,21 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
                     got, expected, rtol=1e-5, atol=1e-6, msg=f"from {count} to {next_count}"
                 )
 
-    def test_two_replicas_from_a_keras_file(self):
+    def test_two_replicas_go_on_from_a_keras_file(self):
         self.check("keras", before=[2], after=[2])
 
     @parameterized.parameters(*cases.WAYS)
     @pytest.mark.slow
-    def test_other_numbers_of_replicas(self, way):
+    def test_some_numbers_of_replicas_go_on_from_each_others_files(self, way):
         self.check(way, before=[0, 4], after=[0, 2])
 
     @parameterized.parameters(*cases.WAYS)
     @pytest.mark.long
-    def test_all_numbers_of_replicas(self, way):
+    def test_all_numbers_of_replicas_go_on_from_each_others_files(self, way):
         self.check(way, before=[0, 2, 4], after=[0, 1, 2, 4])
 
     @pytest.mark.slow
-    def test_a_scaled_loss_and_a_checkpoint(self):
+    def test_a_scaled_loss_goes_on_from_a_checkpoint(self):
         self.check("checkpoint", before=[2], after=[4], optimizer=cases.scaled)
 
     def test_loading_replaces_what_replicas_have_accumulated(self):

@@ -182,11 +182,10 @@ class EmptyReplicasTest(ClientTest, parameterized.TestCase):
             return [model.predict(batch[0], batch_size=8, verbose=0) for batch in batches(*DATA)]
 
         expected = self.run_program(predictions, tf.distribute.get_strategy())
-        for num_replicas in (2, 4):
-            got = self.run_program(predictions, TernGradStrategy(num_replicas))
-            # A prediction is made without the numbers of others' examples, for which means count.
-            for index in (0, 1):
-                assert_close(got[index], expected[index], f"with {num_replicas} replicas")
+        got = self.run_program(predictions, TernGradStrategy(4))
+        # A prediction is made without the numbers of others' examples, for which means count.
+        for index in (0, 1):
+            assert_close(got[index], expected[index], "with 4 replicas")
 
     def test_statistics_in_float64_stay_so(self):
         def moving_mean(strategy):
@@ -199,11 +198,10 @@ class EmptyReplicasTest(ClientTest, parameterized.TestCase):
             return layer.moving_mean.numpy(), layer.moving_variance.numpy()
 
         expected = self.run_program(moving_mean, tf.distribute.get_strategy())
-        for num_replicas in (2, 3, 4):
-            got = self.run_program(moving_mean, TernGradStrategy(num_replicas, grad_bits=32))
-            for a, b in zip(expected, got, strict=True):
-                self.assertEqual(b.dtype, np.float64)
-                np.testing.assert_allclose(b, a, rtol=1e-12)
+        got = self.run_program(moving_mean, TernGradStrategy(3, grad_bits=32))
+        for a, b in zip(expected, got, strict=True):
+            self.assertEqual(b.dtype, np.float64)
+            np.testing.assert_allclose(b, a, rtol=1e-12)
 
 
 @pytest.mark.slow

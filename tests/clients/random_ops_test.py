@@ -99,7 +99,7 @@ class RandomOpsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters(*OF_EXAMPLES)
     @pytest.mark.slow
-    def test_each_example_does_on_two_replicas(self, name):
+    def test_each_example_on_two_replicas_gets_its_own_numbers(self, name):
         self.check(name, 2)
 
     def check(self, name, num_replicas):

@@ -175,7 +175,7 @@ class KerasLayersTest(_StateTest):
         ("noise", lambda: keras.layers.GaussianNoise(0.1)),
         ("recurrent", lambda: keras.layers.LSTM(2, dropout=0.3, return_sequences=True)),
     )
-    def test_they_train(self, make):
+    def test_layers_of_keras_with_a_state_train(self, make):
         results = self.train_model(
             strategy_of(2),
             lambda: keras.Sequential([keras.layers.Input((4, 3)), make(), keras.layers.Dense(1)]),

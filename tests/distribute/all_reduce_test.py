@@ -104,7 +104,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         for got, want in zip(reduce_once(strategy, self.gradients), expected, strict=True):
             np.testing.assert_array_equal(got, want)
 
-    def test_one_replica_rounds_too(self):
+    def test_one_replica_rounds(self):
         expected = expected_sums(self.gradients[:1], 2.5, "correlated")
         got = reduce_once(
             TernGradStrategy(1, quantization=Quantization(rotate=False)), self.gradients[:1]
@@ -222,7 +222,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             ({"rotate": False, "clip_factor": float("nan")}, "`clip_factor` must be"),
             ({"min_size": 0}, "`min_size` must be .* Received: min_size=0"),
             ({"quantize_logits": "yes"}, "`quantize_logits` must be a bool"),
-            ({"sparse_as_dense": 1}, "`sparse_as_dense` must be a bool. Received: .*=1"),
+            ({"sparse_as_dense": 1}, "`sparse_as_dense` must be True, .* Received: .*=1"),
             ({"rounding": "nearest"}, "`rounding` must be one of .*'nearest'"),
             ({"wire": "pigeon"}, "`wire` must be one of .*'pigeon'"),
             ({"seed": 1.5}, "`seed` must be a 32-bit integer. Received: seed=1.5"),
@@ -251,7 +251,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             strategy.run(replica)
 
     def test_sparse_gradients_are_summed_exactly(self):
-        strategy = TernGradStrategy(2, quantization=Quantization(min_size=1))
+        strategy = TernGradStrategy(2, sparse_as_dense=False)
         table, optimizer = table_under(strategy)
 
         @tf.function
@@ -373,7 +373,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(sparse.traffic.float32_bytes, fixed.traffic.float32_bytes)
 
     def test_traffic_counts_the_rows_of_sparse_gradients(self):
-        strategy = TernGradStrategy(NUM_REPLICAS)
+        strategy = TernGradStrategy(NUM_REPLICAS, sparse_as_dense=False)
         with strategy.scope():
             table, optimizer = tf.Variable(tf.zeros([10, 2])), keras.optimizers.SGD(1.0)
         inputs = [tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int64)]

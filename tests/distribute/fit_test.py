@@ -86,7 +86,7 @@ class FitTest(tf.test.TestCase):
             again = model.predict(x, batch_size=batch_size, verbose=0)
             np.testing.assert_allclose(again, logits, rtol=1e-4, atol=1e-5)
 
-    def test_sequences_of_unknown_length_leave_replicas_without_examples_too(self):
+    def test_sequences_of_unknown_length_may_leave_replicas_without_examples(self):
         with TernGradStrategy(NUM_REPLICAS).scope():
             model = keras.Sequential(
                 [

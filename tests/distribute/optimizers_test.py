@@ -35,12 +35,12 @@ class OptimizersTest(tf.test.TestCase, parameterized.TestCase):
         norms = [np.linalg.norm(s) for g in optimizer_cases.gradients() for s in g.mean(1)]
         self.assertGreater(min(norms), 0.2)
 
-    def test_two_replicas_of_a_process(self):
+    def test_two_replicas_train_as_plain_keras(self):
         self.check(optimizer_cases.train(TernGradStrategy(2, grad_bits=32)))
 
     @parameterized.parameters(1, 4)
     @pytest.mark.long
-    def test_other_numbers_of_replicas(self, num_replicas):
+    def test_one_and_four_replicas_train_as_plain_keras(self, num_replicas):
         self.check(optimizer_cases.train(TernGradStrategy(num_replicas, grad_bits=32)))
 
     @pytest.mark.slow

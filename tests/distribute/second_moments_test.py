@@ -236,7 +236,7 @@ class WhatIsCorrectedTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(np.sort(average[0]), 0.001 * noise, rtol=1e-4)
             self.assertAllEqual(never.rounding_noise.averages[i], np.zeros(average.shape))
 
-    def test_rows_of_embeddings_are_floats_unless_made_dense(self):
+    def test_rows_of_embeddings_have_noise_as_whole_tensors(self):
         def row_and_noise(**options):
             strategy = TernGradStrategy(2, **strategy_options.arguments(rotate=True, **options))
             with strategy.scope():
@@ -250,8 +250,11 @@ class WhatIsCorrectedTest(parameterized.TestCase, tf.test.TestCase):
             return table.numpy()[3], kept and kept.averages[0].numpy()
 
         exact, _ = row_and_noise(grad_bits=32)
-        row, noise = row_and_noise()
+        row, noise = row_and_noise(sparse_as_dense=False)
         self.assertAllEqual(row, exact)
+        self.assertAllEqual(noise, [[0, 0]])
+        # Rounded rows have scales of their own, and no noise that an update must correct for.
+        _, noise = row_and_noise()
         self.assertAllEqual(noise, [[0, 0]])
         _, noise = row_and_noise(sparse_as_dense=True)
         # The second block is 0.

@@ -110,7 +110,7 @@ class StructuredInputsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.named_parameters((name, name) for name in CASES)
     @pytest.mark.slow
-    def test_models_train_so_on_one_replica(self, name):
+    def test_models_on_one_replica_train_as_in_plain_keras(self, name):
         self.check(name, 1)
 
     def check(self, name, num_replicas):

@@ -56,7 +56,7 @@ class ReportTest(tf.test.TestCase):
 
     def test_bytes_of_a_step_take_time_on_a_link(self):
         scalars = {
-            "speed/examples_per_second": {10: 64.0, 20: 128.0},
+            "speed/examples_per_second": {1: 0.1, 10: 64.0, 20: 128.0},
             tags.RECEIVED_BYTES: {10: 1e6, 20: 1e6},
             tags.CROSS_ENTROPY: {0: 2.0, 5: 1.5, 20: 1.0},
         }

@@ -281,7 +281,7 @@ class BackgroundTest(tf.test.TestCase):
         self.assertIsNone(other.poll())
         self.assertFalse(self.pid_file.exists())
 
-    def test_children_and_those_that_ignore_sigterm_end_too(self):
+    def test_children_and_programs_that_ignore_sigterm_end(self):
         program = (
             "import signal, subprocess, sys, time\n"
             "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"

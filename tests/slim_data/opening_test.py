@@ -74,7 +74,7 @@ class PipesTest(tf.test.TestCase):
         with fuzzing.limited(), self.assertRaisesRegex(slim_data.DataError, os.path.basename(path)):
             mnist.Mnist(self.folder).num_examples("train")
 
-    def test_devices_and_folders_are_no_files_either(self):
+    def test_devices_and_folders_are_no_files(self):
         with self.assertRaisesRegex(slim_data.DataError, "/dev/zero: Not a regular file"):
             image_folders.read_labels("/dev/zero")
         with self.assertRaisesRegex(slim_data.DataError, "Is a directory"):

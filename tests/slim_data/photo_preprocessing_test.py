@@ -95,6 +95,7 @@ class TrainingTest(tf.test.TestCase):
             self.assertLen(np.unique(first.reshape(6, -1), axis=0), 6)
             self.assertEqual((first.shape, first.dtype), ((6, 64, 64, 3), np.float32))
 
+    @pytest.mark.slow
     def test_alexnet_takes_every_part_of_256_pixels_in_both_directions(self):
         size = 253
         record = photos.raw_example(photos.ramp(256, 256))

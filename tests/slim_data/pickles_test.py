@@ -97,7 +97,7 @@ class PicklesTest(tf.test.TestCase):
                     self.assert_refused(pickle.dumps(value, protocol=protocol))
         self.assertFalse(os.path.exists(marker))
 
-    def test_names_that_are_allowed_are_not_called_either(self):
+    def test_names_that_are_allowed_are_not_called(self):
         reconstruct = b"cnumpy.core.multiarray\n_reconstruct\n"
         ndarray = b"cnumpy\nndarray\n"
         for data, part in (

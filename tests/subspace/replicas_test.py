@@ -79,6 +79,7 @@ class ReplicasTest(tf.test.TestCase):
         again, _ = self.fit(TernGradStrategy(NUM_REPLICAS), subspace_optimizer(), **options)
         np.testing.assert_array_equal(flat(first), flat(again))
 
+    @pytest.mark.slow
     def test_several_steps_an_execution_give_the_same(self):
         results = [
             flat(

@@ -363,7 +363,7 @@ class ResumeTest(StepTestCase):
             with self.assertRaisesRegex(ValueError, "Received: fingerprint="):
                 self.fit(model, 1)
 
-    def test_without_a_model_of_its_own_another_basis_is_refused_too(self):
+    def test_without_a_model_of_its_own_another_basis_is_refused(self):
         optimizer = SubspaceSGD(Subspace(self.basis))
         self.network.compile(
             optimizer,

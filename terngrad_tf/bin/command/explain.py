@@ -39,7 +39,11 @@ def run(arguments: Sequence[str]) -> int:
         The exit status: 0, or 2 if the page has no such message.
     """
     values = parser().parse_args(arguments)
-    known = messages.messages()
+    try:
+        known = messages.messages()
+    except OSError as error:
+        print(f"{PROGRAM}: error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return _STATUS_UNKNOWN
     if values.list:
         print("\n".join(f"{message.code}  {message.title}" for message in known.values()))
         return 0

@@ -9,6 +9,7 @@ import tensorflow as tf
 from terngrad_tf import ternary
 from terngrad_tf.distribute.exchange.buckets import Bucket, ReductionContext, buckets
 from terngrad_tf.distribute.exchange.quantization import Quantization
+from terngrad_tf.distribute.exchange.sparse_rows import Table
 from terngrad_tf.distribute.exchange.traffic import Traffic, float32_traffic
 from terngrad_tf.distribute.private.replicas.devices import local_tensors
 
@@ -61,11 +62,14 @@ class Plan:
         paths: T variable paths.
         indices: T positions among the optimizer's variables; they select the random bits.
         step: the optimizer's step, a scalar integer tensor.
-        sparse: positions of `tf.IndexedSlices`, which travel as rows.
+        sparse: positions of `tf.IndexedSlices` that travel as rows of floats.
+        rows: positions of `tf.IndexedSlices` that are rounded, see `sparse_rows`.
         floats: positions of dense gradients that travel as floats.
         buckets: positions of the gradients to round, bucket by bucket.
         job: sizes of the dense gradients.
-        sparse_bytes: bytes of this member's sparse gradients, a number or a scalar tensor.
+        sparse_bytes: bytes that this member receives of sparse gradients, a number or an integer
+            scalar tensor.
+        float_sparse_bytes: the same if all rows traveled as floats.
         wire: the wire of the buckets.
         is_float: True if the step exchanges all dense gradients as floats, see `float_steps`.
     """
@@ -80,10 +84,12 @@ class Plan:
     indices: Sequence[int]
     step: Any
     sparse: list[int]
+    rows: list[int]
     floats: list[int]
     buckets: list[list[int]]
     job: Job
     sparse_bytes: Any
+    float_sparse_bytes: Any
     wire: str = "auto"
     is_float: bool = False
 
@@ -104,8 +110,7 @@ class Plan:
         rounded = positions_of_buckets(quantization, first, paths)
         sparse = [i for i, g in enumerate(first) if isinstance(g, tf.IndexedSlices)]
         floats = [i for i in range(len(first)) if i not in {*sum(rounded, sparse)}]
-        rows = [s for i in sparse for s in local_tensors(gradients[i], context.num_local)]
-        num_senders = 1 if context.processes else context.num_local
+        sparse_bytes = sum(_gathered_bytes(context, gradients[i]) for i in sparse)
         return cls(
             strategy=strategy,
             context=context,
@@ -117,6 +122,7 @@ class Plan:
             indices=indices,
             step=local_tensors(step)[0],
             sparse=sparse,
+            rows=[],
             floats=floats,
             buckets=rounded,
             job=Job(
@@ -127,8 +133,39 @@ class Plan:
                 quantization.levels,
                 bool(quantization.rotate),
             ),
-            sparse_bytes=sum(map(_num_bytes, rows)) // num_senders,
+            sparse_bytes=sparse_bytes,
+            float_sparse_bytes=sparse_bytes,
         )
+
+    def with_rounded_rows(self) -> "Plan":
+        """The same exchange, whose rows are rounded where rounding suits them."""
+        rows = self.quantization.row_positions(self.first, self.paths)
+        sparse = [i for i in self.sparse if i not in rows]
+        return dataclasses.replace(self, sparse=sparse, rows=rows)
+
+    def with_row_bytes(self, received: Any) -> "Plan":
+        """The same exchange, of whose `rows` this member received these bytes."""
+        floats = self.float_sparse_bytes - self.float_row_bytes
+        return dataclasses.replace(self, sparse_bytes=floats + received)
+
+    @property
+    def float_row_bytes(self) -> Any:
+        """Bytes that this member would receive if `rows` traveled as floats."""
+        return sum(_gathered_bytes(self.context, self.gradients[i]) for i in self.rows)
+
+    def tables(self, wire: str) -> list[Table]:
+        """The gradients of `rows`; whole tensors travel by `wire`."""
+        return [
+            Table(
+                context=self.context,
+                quantization=self.quantization,
+                wire=wire,
+                gradients=self.local(i),
+                index=self.indices[i],
+                step=self.step,
+            )
+            for i in self.rows
+        ]
 
     def by(self, wire: str) -> "Plan":
         """The same exchange by another wire."""
@@ -162,13 +199,10 @@ class Plan:
         times = self.local_scales.times[number : number + 1]
         return Arrival(plan=self, number=number, context=self.context, scales=scales, times=times)
 
-    def no_noise(self) -> dict[int, list[tf.Tensor]]:
-        """Zeros like `Bucket.noise` of the gradients that this step does not round."""
-        if not self.is_float or not self.quantization.rotate:
-            return {}
-        rounded = self.quantization.ternary_positions(self.first, self.paths)
-        blocks = {i: len(ternary.block_sizes(_num_elements(self.first[i]))) for i in rounded}
-        return {i: self.context.on_all_devices(tf.zeros([n])) for i, n in blocks.items()}
+    def no_noise(self, positions: Sequence[int]) -> list[tf.Tensor]:
+        """Zeros like `Bucket.noise` of the gradients at these positions."""
+        counts = [len(ternary.block_sizes(_num_elements(self.first[i]))) for i in positions]
+        return [tf.zeros([count]) for count in counts]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -229,8 +263,15 @@ def _num_elements(tensor):
     return tensor.shape.num_elements() or 0
 
 
-def _num_bytes(slices):
-    """Returns the bytes of the rows and positions of `tf.IndexedSlices`, an int64 scalar tensor."""
-    return sum(
-        tf.size(part, tf.int64) * part.dtype.size for part in (slices.values, slices.indices)
+def _gathered_bytes(context, gradient):
+    """Returns the bytes of float rows that a member receives, an int64 scalar tensor.
+
+    Replicas of a single process count as members of the same size.
+    """
+    own = sum(
+        tf.size(part, tf.int64) * part.dtype.size
+        for slices in local_tensors(gradient, context.num_local)
+        for part in (slices.values, slices.indices)
     )
+    own //= 1 if context.processes else context.num_local
+    return (context.num_members - 1) * own

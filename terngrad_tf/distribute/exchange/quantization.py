@@ -109,12 +109,26 @@ class Quantization(QuantizationOptions):
             gradients: list of T tensors, `tf.TensorSpec`s or `tf.IndexedSlices`.
             paths: T variable paths, as in `keras.Variable.path`.
         """
+        return self._positions(gradients, paths, is_sparse=False)
+
+    def row_positions(self, gradients: Sequence[Any], paths: Sequence[str]) -> list[int]:
+        """Returns the positions of the sparse gradients to round, `tf.IndexedSlices`.
+
+        There are none without rotation: TernGrad's one scale for a tensor suits no rows.
+
+        Args:
+            gradients: list of T tensors or `tf.IndexedSlices`.
+            paths: T variable paths, as in `keras.Variable.path`.
+        """
+        return self._positions(gradients, paths, is_sparse=True) if self.rotate else []
+
+    def _positions(self, gradients, paths, is_sparse):
         if self.grad_bits == 32:
             return []
         return [
             position
             for position, gradient in enumerate(gradients)
-            if not isinstance(gradient, tf.IndexedSlices)
+            if isinstance(gradient, tf.IndexedSlices) == is_sparse
             and gradient.dtype in TERNARY_DTYPES
             and gradient.shape.is_fully_defined()
             and max(gradient.shape.num_elements(), 1) >= self.min_size

@@ -79,7 +79,6 @@ def float32_traffic(num_elements: int, num_members: int) -> Traffic:
     return Traffic("float32", num_members, size, size)
 
 
-def gathered_traffic(num_bytes: int, num_members: int) -> Traffic:
-    """Returns the traffic of sparse gradients: members send `num_bytes` of rows to all others."""
-    size = (num_members - 1) * num_bytes
-    return Traffic("float32", num_members, size, size)
+def sparse_traffic(received_bytes: int, float32_bytes: int, num_members: int) -> Traffic:
+    """Returns the traffic of sparse gradients."""
+    return Traffic("float32", num_members, received_bytes, float32_bytes)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from terngrad_tf.distribute.exchange.observer import Observer
 from terngrad_tf.distribute.exchange.plan import Plan
-from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, gathered_traffic
+from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, sparse_traffic
 from terngrad_tf.distribute.telemetry.plain_variable import PlainVariable
 
 
@@ -20,33 +20,38 @@ class LastStep:
 
     A step's Python code runs only when the step is traced; a variable notes which of several traced
     steps, of one model or of many, ran last.
+
+    Args:
+        num_counts: numbers that only the running step knows. Default 1.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, num_counts: int = 1) -> None:
+        self._num_counts = num_counts
         self._known = []
         self._last: PlainVariable | None = None
 
-    def record(self, known: Any, count: Any) -> tf.Tensor | None:
+    def record(self, known: Any, *counts: Any) -> None:
         """Adds to the step under construction a note that it ran.
 
         Args:
             known: value that `latest` returns after the step; compared by value.
-            count: scalar integer, a tensor if only the running step knows it.
+            *counts: scalar integers, tensors if only the running step knows them.
         """
         if known not in self._known:
             self._known.append(known)
         if self._last is None:
-            self._last = PlainVariable("last_step", np.array([-1, 0], np.int64))
+            start = np.array([-1, *self._num_counts * [0]], np.int64)
+            self._last = PlainVariable("last_step", start)
         number = self._known.index(known)
-        self._last.assign(tf.stack([tf.cast(number, tf.int64), tf.cast(count, tf.int64)]))
+        self._last.assign(tf.stack([tf.cast(value, tf.int64) for value in (number, *counts)]))
 
     @property
     def latest(self) -> Any:
-        """Value and count of the last step, a pair; None before the first step."""
+        """Value and counts of the last step, a tuple; None before the first step."""
         if self._last is None:
             return None
-        index, count = self._last.numpy()
-        return None if index < 0 else (self._known[index], int(count))
+        index, *counts = map(int, self._last.numpy())
+        return None if index < 0 else (self._known[index], *counts)
 
 
 class TrafficLog:
@@ -89,7 +94,8 @@ class _TrafficOf(Observer):
     def done(self, sums, words):
         traffic = self._plan.rounded_traffic
         self._last_step.record(tuple(self._plan.indices), 0)
-        self._exchanges.bytes.record(traffic, self._plan.sparse_bytes)
+        sparse = self._plan.sparse_bytes, self._plan.float_sparse_bytes
+        self._exchanges.bytes.record(traffic, *sparse)
         if words:
             self._exchanges.streams.record(traffic, WORD_BYTES * tf.add_n(words))
 
@@ -99,12 +105,12 @@ class _Exchanges:
 
     Attributes:
         bytes: `LastStep` of the traffic that is known when a step is traced; its counts are the
-            bytes of sparse gradients of this member.
+            bytes of sparse gradients that this member received, and would receive as floats.
         streams: `LastStep` of the same traffic; its counts are the bytes of streams.
     """
 
     def __init__(self):
-        self.bytes = LastStep()
+        self.bytes = LastStep(num_counts=2)
         self.streams = LastStep()
 
     @property
@@ -112,10 +118,10 @@ class _Exchanges:
         latest = self.bytes.latest
         if latest is None:
             return None
-        traffic, gathered_bytes = latest
+        traffic, *sparse = latest
         streams = self.streams.latest
         # Another model with the same number of variables may send no streams.
         if streams is not None and streams[0] == traffic:
             received = traffic.received_bytes + streams[1]
             traffic = dataclasses.replace(traffic, received_bytes=received)
-        return traffic + gathered_traffic(gathered_bytes, traffic.num_members)
+        return traffic + sparse_traffic(*sparse, traffic.num_members)

@@ -61,6 +61,8 @@ class _Record(Observer):
     def scales_shared(self, bucket, heard):
         """Adds to the step a record of the first local replica's gradients."""
         step, scales = tf.cast(bucket.step, tf.int64), _scales_of_tensors(bucket)
+        # `keep` lives as long as the step, and must not hold the bucket's tensors.
+        recorder, paths = self._recorder, [self._paths[i] for i in bucket.indices]
 
         def now():
             counts = count_codes(bucket)
@@ -68,12 +70,11 @@ class _Record(Observer):
             return tf.py_function(keep, [step, scales, counts], tf.int64)
 
         def keep(step, scales, counts):
-            numbers = zip(bucket.indices, scales.numpy(), counts.numpy(), strict=True)
             recorded = {
-                self._paths[i]: GradientStatistics(int(step), float(scale), *map(int, row))
-                for i, scale, row in numbers
+                path: GradientStatistics(int(step), float(scale), *map(int, row))
+                for path, scale, row in zip(paths, scales.numpy(), counts.numpy(), strict=True)
             }
-            self._recorder.latest = {**self._recorder.latest, **recorded}
+            recorder.latest = {**recorder.latest, **recorded}
             return step
 
         with tf.device(bucket.context.devices[0]):

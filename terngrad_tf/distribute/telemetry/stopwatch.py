@@ -67,15 +67,17 @@ class Watch(Observer):
                 end - tf.reduce_max([lap.start for lap in laps]),
                 *(tf.add_n([lap.seconds(phase) for lap in laps]) for phase in PHASES),
             ]
-            own_bytes = tf.cast(self._plan.sparse_bytes, tf.float64)
-            gathered = (traffic.num_members - 1) * own_bytes
+            sparse, as_floats = (
+                tf.cast(count, tf.float64)
+                for count in (self._plan.sparse_bytes, self._plan.float_sparse_bytes)
+            )
             streams = [WORD_BYTES * tf.cast(count, tf.float64) for count in words]
             self._telemetry.append(
                 (traffic.wire, self._plan.job),
                 [
                     step,
-                    tf.add_n([traffic.received_bytes + gathered, *streams]),
-                    traffic.float32_bytes + gathered,
+                    tf.add_n([traffic.received_bytes + sparse, *streams]),
+                    traffic.float32_bytes + as_floats,
                     *times,
                 ],
             )

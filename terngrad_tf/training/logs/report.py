@@ -64,7 +64,8 @@ def seconds_on_link(
 ) -> dict[int, float]:
     """Returns the seconds at which a run's loss is known if its bytes travel over a link.
 
-    The time of the steps is the measured one, and the time of the bytes is added.
+    The time of the steps is the measured one, without building the first, and the time of the bytes
+    is added.
 
     Args:
         scalars: result of `read_scalars`, of a run that continues no other.
@@ -78,8 +79,10 @@ def seconds_on_link(
     if not speeds or not received or not all(speed > 0 for speed in speeds.values()):
         return {}
     num_bytes = sum(received.values()) / len(received)
+    # The first line's time is that of building the step, mostly.
+    usual = dict(list(speeds.items())[1:]) or speeds
     found, before, seconds = {0: 0.0}, 0, 0.0
-    for step, speed in speeds.items():
+    for step, speed in usual.items():
         seconds += (step - before) * (batch_size / speed + 8 * num_bytes / bits_per_second)
         found[step], before = seconds, step
     losses = scalars.get(tags.CROSS_ENTROPY, {})

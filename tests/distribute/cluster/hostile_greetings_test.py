@@ -110,7 +110,7 @@ class HostileGreetingsTest(tf.test.TestCase):
             f" worker 1 ({address}: {greetings.OTHER_PROGRAM})",
         )
 
-    def test_who_answers_takes_no_slow_line_either(self):
+    def test_the_process_that_answers_takes_no_slow_line(self):
         (port,) = processes.free_ports(1)
         begin = time.monotonic()
         with (

@@ -100,7 +100,7 @@ class TFConfigTest(tf.test.TestCase):
                 # A program that does not catch it shows one traceback.
                 self.assertIsNone(caught.exception.__context__)
 
-    def test_the_strategy_refuses_it_too(self):
+    def test_the_strategy_refuses_a_wrong_tf_config(self):
         with mock.patch.dict(os.environ, TF_CONFIG='{"cluster": 5}'):
             with self.assertRaisesRegex(ValueError, "TF_CONFIG must hold an object of jobs"):
                 TernGradStrategy()

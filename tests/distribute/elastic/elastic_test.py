@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import itertools
 import os
+import socket
 import sys
 import time
 from unittest import mock
@@ -19,7 +20,7 @@ from tests import runs
 from tests.distribute import processes
 
 JOIN_SECONDS = 1.0
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 120
 
 
 class ElasticTest(tf.test.TestCase):
@@ -33,7 +34,7 @@ class ElasticTest(tf.test.TestCase):
     def join(self, worker, num_workers=3, folder=None, **options):
         """A future of what a worker of the cluster, which comes now, finds out."""
         hosts = ",".join(f"127.0.0.1:{port}" for port in self.ports[:num_workers])
-        options = {"join_timeout": JOIN_SECONDS, "start_timeout": 20, **options}
+        options = {"join_timeout": JOIN_SECONDS, "start_timeout": 60, **options}
         return self.pool.submit(
             join.join_cluster,
             cluster_from_hosts(worker_hosts=hosts, task_id=worker),
@@ -66,6 +67,14 @@ class ElasticTest(tf.test.TestCase):
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while not membership.waiting():
             self.assertLess(time.monotonic(), deadline)
+
+    def await_listening(self, worker):
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            with contextlib.suppress(ConnectionRefusedError):
+                return socket.create_connection(("127.0.0.1", self.ports[worker])).close()
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
 
     def test_all_that_are_listed_begin_at_once(self):
         begin = time.monotonic()
@@ -189,8 +198,8 @@ class ElasticTest(tf.test.TestCase):
             mock.patch.object(join, "_WRONG_SECONDS", 1.0),
         ):
             armed = self.join(0, start_timeout=4)
-            # It has the variable when it looks.
-            time.sleep(0.5)
+            # It has the variable when it listens.
+            self.await_listening(0)
             os.environ.pop(tokens.VARIABLE)
             bare = self.join(1, start_timeout=4)
             for future in (armed, bare):

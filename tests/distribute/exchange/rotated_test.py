@@ -200,7 +200,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         for a, b in zip(reduce_once(strategy, self.gradients), want, strict=True):
             np.testing.assert_array_equal(a, b)
 
-    def test_one_replica_rounds_too(self):
+    def test_one_replica_rounds(self):
         got = reduce_once(TernGradStrategy(1), self.gradients[:1])
         self.assertBetween(relative_error(got, self.gradients[:1]), 0.3, 0.5)
 

@@ -96,7 +96,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         self.check_one_replica(BUDGET)
 
     @pytest.mark.slow
-    def test_one_replica_does_with_a_small_budget(self):
+    def test_one_replica_with_a_small_budget_trains_as_plain_keras(self):
         self.check_one_replica(0.1)
 
     def check_one_replica(self, budget):
@@ -112,7 +112,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(2, 4)
     @pytest.mark.slow
-    def test_other_numbers_of_replicas_do(self, count):
+    def test_two_and_four_replicas_that_see_the_same_train_as_one(self, count):
         self.check_replicas(count)
 
     def check_replicas(self, count):
@@ -242,6 +242,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         # 4 of 41 elements of each replica at most.
         self.assertTrue(all(0 < share <= 8 / 41 for share in shares), shares)
 
+    @pytest.mark.slow
     def test_steps_by_time(self):
         model = trained(
             lambda: DiLoCo(SGD(0.05), sync_seconds=0.01, outer=SGD(1.0)),
@@ -265,6 +266,7 @@ class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
             model.compile(DiLoCo(adamw(), 4, outer=nesterov()), "mse")
         return strategy, model
 
+    @pytest.mark.slow
     def test_a_run_goes_on_to_the_bit(self):
         path = os.path.join(self.get_temp_dir(), "saved.keras")
         _, model = self.compiled()

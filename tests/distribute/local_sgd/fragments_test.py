@@ -94,7 +94,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters((3, 3, 3, 4), (2, 16, 4, 12))
     @pytest.mark.slow
-    def test_other_replicas_do(self, *case):
+    def test_more_replicas_and_fragments_train_as_models_apart(self, *case):
         self.check(*case)
 
     def check(self, num_replicas, sync_every, fragments, length):

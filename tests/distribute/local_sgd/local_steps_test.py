@@ -61,7 +61,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters(1, 3)
     @pytest.mark.slow
-    def test_other_numbers_of_replicas_do(self, num_replicas):
+    def test_other_numbers_of_replicas_train_as_models_apart(self, num_replicas):
         self.check_apart(num_replicas, num_replicas + 1, batch_norm=True)
 
     def check_apart(self, num_replicas, sync_every, batch_norm):
@@ -329,6 +329,7 @@ class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(loaded.get_weights()[0], model.get_weights()[0])
         self.assertEqual(loaded.optimizer.sync_every, 4)
 
+    @pytest.mark.slow
     def test_a_model_saved_between_exchanges_evaluates_without_a_strategy(self):
         path = os.path.join(self.get_temp_dir(), "saved.keras")
         _, model = self.compiled()

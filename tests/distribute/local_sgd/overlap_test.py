@@ -136,7 +136,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters((3, 3, 3, 1, 0.0, 8), (2, 4, 1, 4, 0.5, 12))
     @pytest.mark.slow
-    def test_others_do(self, *case):
+    def test_more_replicas_and_overlaps_train_as_models_apart(self, *case):
         self.check(*case)
 
     def check(self, num_replicas, sync_every, fragments, overlap, alpha, length):

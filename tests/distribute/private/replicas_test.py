@@ -159,7 +159,7 @@ class ReplicasTest(tf.test.TestCase):
             seen.append([r.tolist() for r in local(strategy, rows)])
         self.assertEqual(seen, [[[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]], [[10], [11], [12], []]])
 
-    def test_ragged_and_sparse_batches_are_split_too(self):
+    def test_ragged_and_sparse_batches_are_split(self):
         strategy = TernGradStrategy(2)
         ragged = tf.ragged.constant([[1], [2, 3], [], [4, 5, 6], [7]])
         dataset = tf.data.Dataset.from_tensors((ragged, ragged.to_sparse()))

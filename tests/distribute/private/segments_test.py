@@ -192,7 +192,7 @@ class ScatteredRowsTest(_SegmentsTest):
     @parameterized.product(
         num_replicas=_NUM_REPLICAS, name=["scatter_min", "scatter_max", "scatter_update"]
     )
-    def test_that_bound_or_set_rows(self, num_replicas, name):
+    def test_scatters_that_bound_or_set_rows(self, num_replicas, name):
         self.assert_scattered(num_replicas, name, [3.0, 2.5])
 
     def assert_scattered(self, num_replicas, name, rows):
@@ -217,7 +217,7 @@ class ScatteredRowsTest(_SegmentsTest):
             self.assertAllClose(variable, expected)
 
     @parameterized.parameters(_NUM_REPLICAS)
-    def test_that_are_summed_or_averaged(self, num_replicas):
+    def test_rows_that_are_summed_or_averaged(self, num_replicas):
         strategy = TernGradStrategy(num_replicas, grad_bits=32)
         total, mean = tf.VariableAggregation.SUM, tf.VariableAggregation.MEAN
         with strategy.scope():

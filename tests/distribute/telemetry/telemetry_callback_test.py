@@ -86,7 +86,7 @@ class TelemetryTest(tf.test.TestCase):
         self.assertEqual(found, {4: [[b"auto takes it"]]})
 
     @pytest.mark.slow
-    def test_a_stock_strategy_is_measured_too(self):
+    def test_a_stock_strategy_is_measured(self):
         devices = [f"CPU:{i}" for i in range(2)]
         strategy = tf.distribute.MirroredStrategy(
             devices, cross_device_ops=TernaryAllReduce(telemetry_freq=1)

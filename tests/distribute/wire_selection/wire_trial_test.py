@@ -45,7 +45,7 @@ class WireTrialTest(tf.test.TestCase):
         self.assertEqual(wire, "sparse")
         self.assertEqual(seconds, {"auto": 3.0, "sparse": 1.0, "alltoall": 2.0})
 
-    def test_it_looks_again(self):
+    def test_a_trial_is_repeated(self):
         with mock.patch.object(wire_trial, "PERIOD", 30):
             steps = Steps(taken=1)
             self.assertEqual(steps.take(30)[-1], 1)

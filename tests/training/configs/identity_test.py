@@ -176,7 +176,7 @@ class IdentityTest(tf.test.TestCase, parameterized.TestCase):
             self.claim(SubspaceConfig.of(**_FROM))
         self.claim(own)
 
-    def test_parameter_server_runs_compare_all_options_too(self):
+    def test_parameter_server_runs_compare_all_options(self):
         extra = {"num_hosts": 2, "asynchronous": True}
         path = self.claim(TrainConfig.of(**_NEEDED), extra)
         before = path.read_text()

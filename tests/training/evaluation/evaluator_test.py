@@ -172,6 +172,7 @@ class EvaluatorTest(tf.test.TestCase):
         with self.assertRaisesRegex(training.UserError, "`device` must be .*device='shoe:0:0'"):
             self.evaluate(device="shoe:0:0")
 
+    @pytest.mark.slow
     def test_the_end_of_the_training_ends_a_long_wait(self):
         options = self.train_config.changed(train_dir=str(self.root / "waited"), max_steps=10)
         looks = threading.Event()

@@ -118,7 +118,7 @@ class InceptionCheckpointTest(tf.test.TestCase):
                 pretrained.check_source(source, other, data.DatasetShard(CLASSES, 3, 8))
 
     @pytest.mark.long
-    def test_without_fine_tuning_averages_optimizer_and_step_are_taken_too(self):
+    def test_without_fine_tuning_averages_optimizer_and_step_are_taken(self):
         folder = self.root / "with_optimizer"
         path, values, *_ = inception_graph.save(folder, self.images, CLASSES, with_optimizer=True)
         _, run = pretrained.find_source(path)

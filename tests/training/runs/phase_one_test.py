@@ -42,6 +42,7 @@ class PhaseOneTest(tf.test.TestCase):
             for path in sorted((self.root / name / "checkpoint_pca").iterdir())
         }
 
+    @pytest.mark.slow
     def test_a_resumed_run_leaves_the_snapshots_of_the_run_that_was_not_stopped(self):
         # 1,437 images: an epoch has 5.7 steps.
         options = {"batch_size": 250, "snapshot_start_epoch": 1, "snapshot_per_epoch": 2}

@@ -22,7 +22,12 @@ from tensorflow.python.eager import context
 
 from terngrad_tf.distribute.private.keras.loss_scale import warn_of_scale
 from terngrad_tf.distribute.private.keras.rounding_noise import clipped_share, with_noise
-from terngrad_tf.distribute.private.keras.sparse_rows import num_lookups, separate_lookups, sum_rows
+from terngrad_tf.distribute.private.keras.sparse_rows import (
+    num_lookups,
+    separate_lookups,
+    sum_rows,
+    with_static_shape,
+)
 from terngrad_tf.distribute.private.keras_names import backend_ops
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.accumulators import gather_totals
@@ -180,6 +185,9 @@ def _reduce_with_op(stock, self, grads_and_vars):
     step = tf.convert_to_tensor(self.iterations)
 
     def reduce(strategy, gradients, scales, step):
+        gradients = [
+            with_static_shape(g, v.shape) for g, (_, v) in zip(gradients, kept, strict=True)
+        ]
         args = strategy, gradients, scales, paths, indices, step
         exchange = functools.partial(op.reduce_gradients, *args)
         timer = getattr(strategy, "sync_timer", None)

@@ -123,9 +123,16 @@ def with_noise(
         return list(gradients)
     indices = [optimizer._get_variable_index(variable) for variable in variables]
     return [
-        g if n is None or kept.average_of(i) is None else Rounded(g, n)
-        for g, n, i in zip(gradients, noise, indices, strict=True)
+        g if n is None or kept.average_of(i) is None else Rounded(_dense(g, v.shape), n)
+        for g, n, i, v in zip(gradients, noise, indices, variables, strict=True)
     ]
+
+
+def _dense(gradient, shape):
+    """Converts sparse rows, which are distinct, as all corrected optimizers do."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    return tf.ensure_shape(tf.convert_to_tensor(gradient), shape)
 
 
 def clipped_share(gradient: tf.Tensor, clipped: tf.Tensor) -> tf.Tensor:

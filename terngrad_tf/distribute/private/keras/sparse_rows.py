@@ -13,11 +13,34 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import func_graph
 
-from terngrad_tf.distribute.private.replicas.devices import local_tensors, mirrored
+from terngrad_tf.distribute.private.replicas.devices import (
+    is_distributed,
+    local_tensors,
+    mirrored,
+    per_replica,
+)
 
 # Operations that make positions unique, and operations that keep positions and their order.
 _UNIQUE = ("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2")
 _SAME_ORDER = ("Identity", "Reshape", "Cast")
+
+
+def with_static_shape(gradient: Any, shape: tf.TensorShape) -> Any:
+    """Returns a value of replicas whose `tf.IndexedSlices` know their shape when traced.
+
+    Replicas hand over tensors by the function that they are traced to, in which a shape that is a
+    tensor loses its value.
+
+    Args:
+        gradient: value with a tensor or `tf.IndexedSlices` for each local replica.
+        shape: the weight's shape.
+    """
+    parts = local_tensors(gradient)
+    if not isinstance(parts[0], tf.IndexedSlices):
+        return gradient
+    shape = tf.constant(shape.as_list(), parts[0].indices.dtype)
+    parts = [tf.IndexedSlices(part.values, part.indices, shape) for part in parts]
+    return per_replica(parts) if is_distributed(gradient) else parts[0]
 
 
 def num_lookups(gradient: Any) -> int:
