@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from typing import BinaryIO
+from io import BufferedIOBase
 
 # Seconds between two reports of a progress bar.
 PROGRESS_SECONDS = 10.0
@@ -10,7 +10,7 @@ PROGRESS_SECONDS = 10.0
 _LONGEST_LINE = 65536
 
 
-def read_lines(stream: BinaryIO, progress_seconds: float = PROGRESS_SECONDS) -> Iterator[str]:
+def read_lines(stream: BufferedIOBase, progress_seconds: float = PROGRESS_SECONDS) -> Iterator[str]:
     """Yields each line as a terminal shows the line in the end.
 
     A progress bar rewrites one line by carriage returns, hundreds of times in an epoch. Only its
