@@ -378,11 +378,11 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
                         step=first_step,
                     )
                     self._recorder.record([paths[i] for i in positions], bucket)
-                    reduced, received = exchange.reduce_bucket(bucket, wire)
+                    reduced, received, of_bucket = exchange.reduce_bucket(bucket, wire)
                     reduced = lap.end(reduced)
                     watch.compare(bucket, reduced)
                 results |= dict(zip(positions, reduced, strict=True))
-                for i, of_blocks in zip(positions, bucket.noise or (), strict=False):
+                for i, of_blocks in zip(positions, of_bucket or (), strict=False):
                     noise[i] = context.on_all_devices(of_blocks)
                 words += [received] if tf.is_tensor(received) else []
             if timing:
