@@ -38,8 +38,8 @@ def sum_errors(
 
     Example:
     >>> words = tf.stack([pack(tf.constant([2, 2, 1]), 3, padding=1)] * 4)
-    >>> sum_errors(words, [1], tf.constant([5.0]), 4).numpy().tolist()
-    [8.0]
+    >>> sum_errors(words, [1], tf.constant([8.0]), 4).numpy().tolist()
+    [32.0]
     """
     words = tf.convert_to_tensor(words)
     senders, chunk = compiled.static_shape(words, "words")
