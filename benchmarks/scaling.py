@@ -112,7 +112,7 @@ def codec_seconds(num_workers, wire):
             indices=[0],
             step=step,
         )
-        ((total,),), _ = exchange.reduce_bucket(bucket, wire)
+        ((total,),), *_ = exchange.reduce_bucket(bucket, wire)
         return total
 
     seconds = _median_seconds(lambda: reduce(gradient, tf.constant(0)).numpy(), _ROUNDS.value)

@@ -1,7 +1,6 @@
 """`pip install terngrad_tf` without extras: the core trains, and the rest says what it lacks."""
 
 import importlib.metadata
-import os
 import pathlib
 import subprocess
 import sys

@@ -378,10 +378,10 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             with tf.name_scope(f"bucket_{number}"):
                 arrival = observer.bucket_ready(plan.arrival(number))
                 bucket = observer.scales_shared(*arrival.share_scales())
-                reduced, received = exchange.reduce_bucket(bucket, plan.wire)
+                reduced, received, of_bucket = exchange.reduce_bucket(bucket, plan.wire)
                 reduced = observer.bucket_reduced(bucket, reduced)
             sums |= dict(zip(positions, reduced, strict=True))
-            for i, of_blocks in zip(positions, bucket.noise or (), strict=False):
+            for i, of_blocks in zip(positions, of_bucket or (), strict=False):
                 noise[i] = plan.context.on_all_devices(of_blocks)
             words += [received] if tf.is_tensor(received) else []
         observer.done(sums, words)

@@ -12,10 +12,11 @@ from terngrad_tf.ternary.fused.largest import largest_as_codes
 from terngrad_tf.ternary.fused.rotation import Rotation
 from terngrad_tf.ternary.fused.scales import local_scales
 from terngrad_tf.ternary.fused.streams.sparse import compress, decompress
+from terngrad_tf.ternary.fused.sum_errors import sum_errors
 from terngrad_tf.ternary.fused.trits import num_trits, sum_to_trits, trit_values
 from terngrad_tf.ternary.quantizer import ROUNDINGS, ternarize
 from terngrad_tf.ternary.random_bits import random_words
-from terngrad_tf.ternary.rotation import block_sizes, spread
+from terngrad_tf.ternary.rotation import block_sizes, spread, value_of_code
 from terngrad_tf.ternary.rounding_noise import rounding_noise
 from terngrad_tf.ternary.scales import AUTO, ScaleRule, auto_factor, local_scale
 
@@ -44,9 +45,11 @@ __all__ = [
     "rounding_noise",
     "spread",
     "sum_codes",
+    "sum_errors",
     "sum_scales",
     "sum_to_trits",
     "ternarize",
     "trit_values",
     "unpack",
+    "value_of_code",
 ]

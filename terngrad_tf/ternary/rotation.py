@@ -76,6 +76,11 @@ def kept_share(levels: int) -> float:
     return math.erf(scale_factor(levels) / math.sqrt(2))
 
 
+def value_of_code(levels: int) -> float:
+    """Returns `1 / (a L)`: the value of a code of 1 in a rotated block, in units of its scale."""
+    return 1 / (kept_share(levels) * levels)
+
+
 @functools.cache
 def hadamard(size: int) -> np.ndarray:
     """Returns Sylvester's matrix of 1 and -1, float32: symmetric, `size` times its own inverse."""
@@ -213,5 +218,5 @@ def factors(shared: tf.Tensor, own: tf.Tensor, concentrations: tf.Tensor, levels
 
 def units(scales: tf.Tensor, size: int, levels: int) -> tf.Tensor:
     """Returns the value of a 1 in `D H sum_k t_k`: `s / (a L sqrt(B))`; NaN if s is not finite."""
-    unit = scales * tf.constant(1 / (kept_share(levels) * levels * math.sqrt(size)), tf.float32)
+    unit = scales * tf.constant(value_of_code(levels) / math.sqrt(size), tf.float32)
     return tf.where(tf.math.is_finite(scales), unit, tf.constant(np.nan, tf.float32))

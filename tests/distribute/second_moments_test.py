@@ -124,6 +124,13 @@ class OptimizersTest(parameterized.TestCase, tf.test.TestCase):
             np.concatenate([w.ravel() for w in first]),
         )
 
+    def test_the_second_rounding_of_bidirectional_counts(self):
+        _, once = train(lambda: optimizers.Adam(0.01), self.given[:2])
+        _, twice = train(lambda: optimizers.Adam(0.01), self.given[:2], wire="bidirectional")
+        averages = (o.rounding_noise.averages for o in (once, twice))
+        for few, more in zip(*averages, strict=True):
+            self.assertAllGreater(more / few, 1.2)
+
     def test_muon_corrects_what_adam_trains(self):
         if "Muon" not in CLASSES:
             self.skipTest("not with this release of Keras")

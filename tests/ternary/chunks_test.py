@@ -17,6 +17,7 @@ from terngrad_tf.ternary import (
     pack,
     reduce_chunk,
     requantize_chunk,
+    sum_errors,
     sum_scales,
     unpack,
 )
@@ -166,6 +167,25 @@ class SumScalesTest(tf.test.TestCase):
             a = sum_scales(plain, [100], 4, clip=clip)
             b = sum_scales(hosts, [200], 4, clip=clip, base=5)
             self.assertAllEqual(a, b)
+
+    def test_errors_are_those_of_many_roundings(self):
+        for levels, base, count in ((1, 3, 20), (7, 15, 8), (2, 5, 13)):
+            digits = self.digits(16, levels, count)
+            words = tf.stack([pack(row, base) for row in digits])
+            how = dict(levels=levels, base=base)
+            # Also a scale that clips most sums, and none.
+            for scales in ([8.0, 0.0, 8.3], [0.0, 0.0, 2.1 * levels], [16.0 * levels] * 3):
+                by_word = tf.gather(tf.constant(scales), self.TENSORS)
+                drawn = dict(how, seed=0, stream=0, base_out=base, scales=by_word)
+                new = [requantize_chunk(words, 16, step=k, **drawn) for k in range(40)]
+                new = [unpack(codes, digits.shape[1], base).numpy() for codes in new]
+                new = [self.sums(codes[np.newaxis], levels) for codes in new]
+                found = sum_errors(words, self.WIDTHS, by_word, 16, **how)
+                for t, sums in enumerate(self.sums(digits, levels)):
+                    step = scales[t] / levels
+                    errors = [np.sum((codes[t] * step - sums) ** 2) for codes in new]
+                    most = 4 * np.std(errors) / np.sqrt(len(errors)) + 1e-5 * np.mean(errors)
+                    self.assertNear(found[t], np.mean(errors), most)
 
     def test_rounding_by_them_is_unbiased_and_adds_less(self):
         num_replicas = 16

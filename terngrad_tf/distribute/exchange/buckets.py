@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import typing
 from collections.abc import Sequence
 from typing import Any
 
@@ -170,6 +171,11 @@ class Bucket:
         how = {"clip": self.quantization.clip_factor != 0, "levels": self.quantization.levels}
         return ternary.sum_scales(words, widths, self.context.num_replicas, **how, **options)
 
+    def sum_errors(self, words: tf.Tensor, widths: Sequence[int], scales: Any, base: int) -> Any:
+        """`ternary.sum_errors` with these levels."""
+        num_replicas, levels = self.context.num_replicas, self.quantization.levels
+        return ternary.sum_errors(words, widths, scales, num_replicas, levels=levels, base=base)
+
     def sum_codes(self) -> Any:
         """Returns the sums without packed words, if all replicas are in this process."""
         context, of_devices = self.context, []
@@ -230,18 +236,23 @@ class Bucket:
         _, dtypes = self._specs()
         return self.rotation.rotate_back(sums, self.scales, dtypes, **self._signs())
 
-    @property
-    def noise(self) -> list[tf.Tensor] | None:
-        """The variance that rounding adds to each element of the sums of the T gradients.
+    def noise(self, errors: tf.Tensor | None = None) -> list[tf.Tensor] | None:
+        """Returns the variance that rounding adds to each element of the sums of the T gradients.
 
-        A float32 tensor `[blocks]` for each gradient, of its `ternary.block_sizes`: a block has one
-        variance. None if gradients are not rotated, since the variance then differs by element.
+        Args:
+            errors: `wires.Sums.errors` of the rotated gradients.
+
+        Returns:
+            A float32 tensor `[blocks]` for each gradient, of its `ternary.block_sizes`: a block has
+            one variance. None if gradients are not rotated, since the variance then differs by
+            element.
         """
         if self.rotation is None:
             return None
-        with tf.device(self.context.devices[0]):
-            noise = self.quantization.noise(self.scales, self.context.num_replicas)
-            return self.rotation.split_blocks(noise)
+        if errors is not None:
+            errors = self.rotation.spread_to_blocks(errors)
+        noise = self.quantization.noise(self.scales, self.context.num_replicas, errors)
+        return self.rotation.split_blocks(noise)
 
     def _signs(self):
         return {"seed": self.quantization.seed, "step": self.step, "tensor": self.indices[0]}
@@ -271,16 +282,27 @@ def buckets(sizes: Sequence[int], bucket_elements: int = BUCKET_ELEMENTS) -> Any
     return result + [current] if current else result
 
 
-def reduce_bucket(bucket: Bucket, wire: Any) -> tuple[list[Any], Any]:
+class Reduced(typing.NamedTuple):
+    """A bucket after the exchange.
+
+    Attributes:
+        sums: list of T lists with the sum on each local device.
+        received_words: words that this member received: a number, or a float32 scalar tensor if the
+            wire has no fixed size.
+        noise: see `Bucket.noise`.
+    """
+
+    sums: list
+    received_words: Any
+    noise: list[tf.Tensor] | None
+
+
+def reduce_bucket(bucket: Bucket, wire: Any) -> Reduced:
     """Rounds, exchanges and sums the tensors of one bucket.
 
     Args:
         bucket: `Bucket`.
         wire: one of `WIRES`.
-
-    Returns:
-        List of T lists with the sum on each local device, and the words that this member received:
-        a number, or a float32 scalar tensor if the wire has no fixed size.
     """
     context = bucket.context
     wire = context.wire(wire, bucket.sizes, bucket.quantization)
@@ -288,8 +310,10 @@ def reduce_bucket(bucket: Bucket, wire: Any) -> tuple[list[Any], Any]:
         rounded = bucket.rotated() if bucket.rotation else bucket
         # All lossless wires give the same result if the sum stays in this process.
         if context.processes is None and wire.is_lossless and wire.has_fixed_size:
-            sums, received = rounded.sum_codes(), wire.received_words
+            total = wires.Sums(rounded.sum_codes(), wire.received_words)
         else:
-            sums, received = wire.sum(rounded)
-        sums = bucket.rotated_back(sums) if bucket.rotation else sums
-    return [context.on_all_devices(total) for total in sums], received
+            total = wire.sum(rounded)
+        sums = bucket.rotated_back(total.tensors) if bucket.rotation else total.tensors
+        noise = bucket.noise(total.errors)
+    sums = [context.on_all_devices(of_tensor) for of_tensor in sums]
+    return Reduced(sums, total.received_words, noise)

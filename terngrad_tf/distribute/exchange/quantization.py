@@ -175,7 +175,9 @@ class Quantization(QuantizationOptions):
             nonzero_share=self.largest_nonzero_share,
         )
 
-    def noise(self, scales: tf.Tensor, num_replicas: int) -> tf.Tensor:
+    def noise(
+        self, scales: tf.Tensor, num_replicas: int, errors: tf.Tensor | None = None
+    ) -> tf.Tensor:
         """Returns the variance that rounding adds to each element of summed rotated gradients.
 
         This is an upper bound, exact if the blocks of all replicas are as large as the largest.
@@ -183,14 +185,19 @@ class Quantization(QuantizationOptions):
         Args:
             scales: float32 tensor of shape [blocks], shared by all replicas.
             num_replicas: N.
+            errors: float32 tensor of shape [blocks]: mean squared errors of the sums of codes, if
+                those were rounded once more.
 
         Returns:
             Float32 tensor of shape [blocks], finite.
         """
         of_replica = ternary.rounding_noise(self.levels, num_replicas, self.rounding)
+        of_sum = tf.constant(num_replicas * of_replica, tf.float32)
+        if errors is not None:
+            of_sum += errors * tf.constant(ternary.value_of_code(self.levels) ** 2, tf.float32)
         # Squares of large gradients may be infinite.
         scales = tf.minimum(scales, _LARGEST_NOISY_SCALE)
-        return tf.constant(num_replicas * of_replica, tf.float32) * tf.square(scales)
+        return of_sum * tf.square(scales)
 
     def indices_of_vectors(self, first: int, count: int) -> list[int]:
         """Returns integers that select the random bits of the rotated vectors of a bucket.

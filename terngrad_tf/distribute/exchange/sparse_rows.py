@@ -154,8 +154,7 @@ class Table:
             indices=[self.index],
             step=self.step,
         )
-        (sums,), _ = reduce_bucket(bucket, self.wire)
-        (noise,) = bucket.noise or ()
+        (sums,), _, (noise,) = reduce_bucket(bucket, self.wire)
         return tf.reshape(sums[0], [self.shape[0], self.width]), noise
 
 

@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -48,8 +48,8 @@ def reduce_chunk(words: tf.Tensor, base_in: int = 3, *, base_out: int) -> tf.Ten
 
 
 @functools.cache
-def _cut(base):
-    """Returns the function that cuts words into parts, compiled once for all users."""
+def cut(base: int) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns the function that cuts words of a base into parts, compiled once for all users."""
     return compiled.compiled(digit_split.of_base(base).cut)
 
 
@@ -57,7 +57,7 @@ def _cut(base):
 def _summer(senders, chunk, base_in, base_out):
     del senders  # selects the trace
     split = digit_split.of_base(base_in)
-    cut = _cut(base_in)
+    of_words = cut(base_in)
 
     @compiled.compiled
     def add(parts):
@@ -66,7 +66,7 @@ def _summer(senders, chunk, base_in, base_out):
     pack = compiled.compiled(functools.partial(pack_digits, base=base_out))
 
     def run(words):
-        return pack(first_digits(add(cut(words)), chunk, base_in))
+        return pack(first_digits(add(of_words(words)), chunk, base_in))
 
     return tf.function(run, autograph=False)
 
@@ -156,7 +156,7 @@ def _sum_statistics(senders, chunk, base, largest):
     """Returns a function of words to `[3, chunk]`: largest size, sizes and squares of the sums."""
     del senders, chunk  # select the trace
     split = digit_split.of_base(base)
-    cut = _cut(base)
+    of_words = cut(base)
 
     @compiled.compiled
     def statistics(parts):
@@ -170,7 +170,7 @@ def _sum_statistics(senders, chunk, base, largest):
         squares = [size * size for size in sizes]
         return tf.stack([functools.reduce(tf.maximum, sizes), _sum(sizes), _sum(squares)])
 
-    return tf.function(lambda words: statistics(cut(words)), autograph=False)
+    return tf.function(lambda words: statistics(of_words(words)), autograph=False)
 
 
 def requantize_chunk(
@@ -236,7 +236,7 @@ def _keys(seed, step, stream):
 def _rounder(senders, chunk, base, base_out, rounding):
     del senders  # selects the trace
     split = digit_split.of_base(base)
-    cut = _cut(base)
+    of_words = cut(base)
     largest = rounding.num_replicas * rounding.levels
 
     @compiled.compiled
@@ -255,6 +255,6 @@ def _rounder(senders, chunk, base, base_out, rounding):
     pack = compiled.compiled(functools.partial(pack_digits, base=base_out))
 
     def run(words, scales, seed, step, stream):
-        return pack(first_digits(rounded(cut(words), scales, seed, step, stream), chunk, base))
+        return pack(first_digits(rounded(of_words(words), scales, seed, step, stream), chunk, base))
 
     return tf.function(run, autograph=False)

@@ -167,6 +167,13 @@ class Rotation:
             for _ in range(part.num_blocks)
         ]
 
+    def spread_to_blocks(self, values: tf.Tensor) -> tf.Tensor:
+        """Returns a value per block, float32 `[num_blocks]`, from one for each vector."""
+        of_vectors = zip(tf.unstack(values), self._vectors, strict=True)
+        return _joined(
+            [tf.fill([sum(map(_num_blocks, parts.values()))], v) for v, parts in of_vectors]
+        )
+
     def split_blocks(self, values: tf.Tensor) -> list[tf.Tensor]:
         """Splits a value per block by tensor, in the order of the tensor's elements."""
         result = [{} for _ in self._shapes]

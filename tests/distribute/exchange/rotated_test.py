@@ -77,7 +77,7 @@ def reduce_in_threads(wire, num_processes, num_local, quantization):
         mine = range(rank * num_local, (rank + 1) * num_local)
         context = buckets.ReductionContext(["CPU:0"] * num_local, num_processes * num_local, group)
         gradients = [[tf.constant(g) for g in gradients_of(replica)] for replica in mine]
-        results, _ = buckets.reduce_bucket(bucket_of(context, quantization, gradients), wire)
+        results, *_ = buckets.reduce_bucket(bucket_of(context, quantization, gradients), wire)
         sizes = [g.shape.num_elements() for g in gradients[0]]
         counted = context.wire(wire, sizes, quantization).traffic
         return [local[0].numpy() for local in results], group.received, counted
@@ -113,7 +113,7 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
         count = processes * local
         context = buckets.ReductionContext(["CPU:0"] * count, count, None)
         gradients = [[tf.constant(g) for g in gradients_of(k)] for k in range(count)]
-        alone, _ = buckets.reduce_bucket(bucket_of(context, quantization, gradients), wire)
+        alone, *_ = buckets.reduce_bucket(bucket_of(context, quantization, gradients), wire)
         for found, received, counted in reduce_in_threads(wire, processes, local, quantization):
             for got, want in zip(found, alone, strict=True):
                 np.testing.assert_array_equal(got, want[0])

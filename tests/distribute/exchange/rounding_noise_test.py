@@ -14,14 +14,14 @@ from terngrad_tf.distribute.exchange import buckets
 BLOCK = 1024
 
 
-def squared_errors(quantization, gradients, num_steps):
-    """Mean over steps of the squared error of each element of the sum, and its variance."""
+def squared_errors(quantization, gradients, num_steps, wire="auto"):
+    """Means over steps of the squared error of each element of the sum, and of its variance."""
     count = len(gradients)
     context = buckets.ReductionContext(["CPU:0"] * count, count, None)
     local = [[tf.constant(g, tf.float32)] for g in gradients]
     measured = [quantization.local_scales(g) for g in local]
     scales = context.shared_scales([own[0] for own in measured])
-    errors = []
+    errors, variances = [], []
     for step in range(num_steps):
         bucket = buckets.Bucket(
             context=context,
@@ -32,9 +32,10 @@ def squared_errors(quantization, gradients, num_steps):
             step=tf.constant(step),
             measured=measured,
         )
-        ((total, *_),), _ = buckets.reduce_bucket(bucket, "auto")
+        ((total, *_),), _, noise = buckets.reduce_bucket(bucket, wire)
         errors.append(np.square(total.numpy() - np.sum(gradients, 0)))
-    return np.mean(errors, 0), ternary.spread(bucket.noise[0], gradients[0].shape).numpy()
+        variances.append(ternary.spread(noise[0], gradients[0].shape).numpy())
+    return np.mean(errors, 0), np.mean(variances, 0)
 
 
 class RoundingNoiseTest(parameterized.TestCase, tf.test.TestCase):
@@ -52,6 +53,18 @@ class RoundingNoiseTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(errors.mean(-1) / noise[:, 0], np.ones(8), atol=0.12)
         self.assertAllClose(np.mean(errors / noise), 1, atol=0.04)
         self.assertAllEqual(noise, np.repeat(noise[:, :1], BLOCK, 1))
+
+    @parameterized.parameters((1, 2), (1, 8), (2, 4), (4, 4))
+    def test_sums_that_are_rounded_again_have_the_variance_of_both(self, grad_bits, count):
+        rng = np.random.default_rng(0)
+        # Replicas have much or little in common; the rest of each tensor is a smaller block.
+        common = rng.standard_normal(8 * BLOCK + 100)
+        gradients = common + 2 * rng.standard_normal([count, len(common)])
+        quantization = Quantization(grad_bits=grad_bits, rotate=True)
+        errors, noise = squared_errors(quantization, list(gradients), 12, "bidirectional")
+        self.assertAllClose(np.mean(errors / noise), 1, atol=0.05)
+        _, once = squared_errors(quantization, list(gradients), 1)
+        self.assertTrue(np.all(noise > 1.2 * once))
 
     @parameterized.parameters(1, 2)
     def test_variance_is_the_most_for_blocks_of_few_elements(self, num_elements):

@@ -75,7 +75,9 @@ def reduce_in_threads(wire, num_processes, num_local, quantization):
         )
         mine = range(rank * num_local, (rank + 1) * num_local)
         gradients = [[tf.constant(g) for g in gradients_of(replica)] for replica in mine]
-        results, received = buckets.reduce_bucket(bucket_of(context, quantization, gradients), wire)
+        results, received, _ = buckets.reduce_bucket(
+            bucket_of(context, quantization, gradients), wire
+        )
         return [local[0].numpy() for local in results], float(received)
 
     with concurrent.futures.ThreadPoolExecutor(num_processes) as pool:

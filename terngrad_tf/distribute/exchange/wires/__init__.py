@@ -32,7 +32,7 @@ between processes `wire_choice` may select another lossless wire.
 A new wire is a file here and a name in `registry`.
 """
 
-from terngrad_tf.distribute.exchange.wires.base import Wire
+from terngrad_tf.distribute.exchange.wires.base import Sums, Wire
 from terngrad_tf.distribute.exchange.wires.registry import (
     LOSSLESS,
     STREAMS,
@@ -47,6 +47,7 @@ __all__ = [
     "NONZERO_SHARE",
     "STREAMS",
     "WIRES",
+    "Sums",
     "Wire",
     "choose",
     "possible",

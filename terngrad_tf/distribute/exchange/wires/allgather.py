@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from terngrad_tf.distribute.exchange.wires.base import Wire
+from terngrad_tf.distribute.exchange.wires.base import Sums, Wire
 
 
 class AllGather(Wire):
@@ -19,7 +19,7 @@ class AllGather(Wire):
         del nonzero_share
         return 0.3 * (self.num_members - 1)
 
-    def sum(self, bucket: Any) -> Any:
+    def sum(self, bucket: Any) -> Sums:
         words = bucket.processes.all_gather(bucket.words(self.local_base))
         sums = bucket.decode(words, base=self.local_base, total_bias=self.total_bias)
-        return sums, self.received_words
+        return Sums(sums, self.received_words)

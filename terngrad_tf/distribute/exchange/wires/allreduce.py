@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf.distribute.exchange.wires.base import Wire
+from terngrad_tf.distribute.exchange.wires.base import Sums, Wire
 
 
 class AllReduce(Wire):
@@ -17,8 +17,8 @@ class AllReduce(Wire):
     def received_words(self) -> float:
         return 2 * (self.num_members - 1) * self.num_words(self.total_base) / self.num_members
 
-    def sum(self, bucket: Any) -> Any:
+    def sum(self, bucket: Any) -> Sums:
         words = bucket.processes.all_reduce_sum(bucket.words(self.total_base))
         words = words[tf.newaxis]
         sums = bucket.decode(words, base=self.total_base, total_bias=self.total_bias)
-        return sums, self.received_words
+        return Sums(sums, self.received_words)

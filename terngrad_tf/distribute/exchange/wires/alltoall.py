@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from terngrad_tf import ternary
-from terngrad_tf.distribute.exchange.wires.base import Wire, fill_up
+from terngrad_tf.distribute.exchange.wires.base import Sums, Wire, fill_up
 
 
 class AllToAll(Wire):
@@ -34,11 +34,11 @@ class AllToAll(Wire):
         del nonzero_share
         return 2.0
 
-    def sum(self, bucket: Any) -> Any:
+    def sum(self, bucket: Any) -> Sums:
         received = bucket.processes.all_to_all(self.chunks(bucket.words(self.local_base)))
         sums = ternary.reduce_chunk(received, self.local_base, base_out=self.sums_base)
         sums = bucket.processes.all_gather(sums)
-        return self.decode(bucket, sums, total_bias=self.total_bias), self.received_words
+        return Sums(self.decode(bucket, sums, total_bias=self.total_bias), self.received_words)
 
     def chunks(self, words: tf.Tensor) -> Any:
         """`[W]` -> `[members, chunk_words]`, padded with words of codes that are 0."""

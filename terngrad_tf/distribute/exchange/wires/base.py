@@ -10,6 +10,21 @@ from terngrad_tf import ternary
 from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, ring_bytes
 
 
+class Sums(typing.NamedTuple):
+    """What an exchange gives.
+
+    Attributes:
+        tensors: list of the T sums over all replicas.
+        received_words: words that this member received: a number, or a float32 scalar tensor.
+        errors: float32 tensor of shape [T]: the mean squared error of an element that rounding the
+            sums adds. None if the sums are exact, or if the gradients are not rotated.
+    """
+
+    tensors: list[tf.Tensor]
+    received_words: Any
+    errors: tf.Tensor | None = None
+
+
 @dataclasses.dataclass(frozen=True)
 class Wire:
     """One way for the codes of one bucket of gradients to travel.
@@ -85,15 +100,11 @@ class Wire:
         del nonzero_share
         return 1.0
 
-    def sum(self, bucket: Any) -> Any:
+    def sum(self, bucket: Any) -> Sums:
         """Sums the gradients of all replicas on the first local device.
 
         Args:
             bucket: `exchange.Bucket` of tensors with these sizes.
-
-        Returns:
-            List of T tensors, and the words that this member received: a number, or a float32
-            scalar tensor.
         """
         raise NotImplementedError
 

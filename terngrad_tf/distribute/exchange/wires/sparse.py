@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from terngrad_tf import ternary
 from terngrad_tf.distribute.exchange.wires import streams
-from terngrad_tf.distribute.exchange.wires.base import Wire
+from terngrad_tf.distribute.exchange.wires.base import Sums, Wire
 
 
 class Sparse(Wire):
@@ -45,7 +45,7 @@ class Sparse(Wire):
         adding = 1.0 if self.num_local > 1 else 0.0
         return sum(map(streams.compression, shares)) + adding
 
-    def sum(self, bucket: Any) -> Any:
+    def sum(self, bucket: Any) -> Sums:
         if bucket.processes:
             words, received = streams.all_gather(bucket.processes, self.trits(bucket))
             weights = ternary.trit_values(self.num_trits) * self.num_members
@@ -55,7 +55,7 @@ class Sparse(Wire):
             lengths = streams.lengths(tf.stack(bucket.words_of_replicas(streams.BASE)))
             received = (self.num_members - 1) * (streams.message_length(lengths[:, None]) + 1)
             sums = bucket.sum_codes()
-        return sums, tf.cast(received, tf.float32)
+        return Sums(sums, tf.cast(received, tf.float32))
 
     def trits(self, bucket: Any) -> tf.Tensor:
         """Returns the sums of this member's codes, int32 `[num_trits, W]`."""

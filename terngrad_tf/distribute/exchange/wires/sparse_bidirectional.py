@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from terngrad_tf.distribute.exchange.wires import streams
+from terngrad_tf.distribute.exchange.wires.base import Sums
 from terngrad_tf.distribute.exchange.wires.sparse_sums import SparseSums
 
 
@@ -33,7 +34,7 @@ class SparseBidirectional(SparseSums):
         writing = (self.num_local + 1 / self.num_members) * streams.compression(nonzero_share)
         return writing + (self.num_local + 1) * streams.decompression(nonzero_share)
 
-    def sum(self, bucket: Any) -> Any:
+    def sum(self, bucket: Any) -> Sums:
         def requantize(received, owner):
             return bucket.requantize_chunk(
                 received, stream=owner, base=streams.BASE, base_out=streams.BASE
@@ -56,4 +57,4 @@ class SparseBidirectional(SparseSums):
         scaled = dataclasses.replace(bucket, scales=self.num_replicas * bucket.scales)
         words = self.joined(sums)[tf.newaxis]
         tensors = scaled.decode(words, base=streams.BASE, total_bias=1)
-        return tensors, tf.cast(received, tf.float32)
+        return Sums(tensors, tf.cast(received, tf.float32))

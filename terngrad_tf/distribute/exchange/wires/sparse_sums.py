@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from terngrad_tf import ternary
 from terngrad_tf.distribute.exchange.wires import streams
-from terngrad_tf.distribute.exchange.wires.base import fill_up
+from terngrad_tf.distribute.exchange.wires.base import Sums, fill_up
 from terngrad_tf.distribute.exchange.wires.sparse import Sparse
 
 
@@ -53,7 +53,7 @@ class SparseSums(Sparse):
         )
         return self._sending(own) + adding + sums
 
-    def sum(self, bucket: Any) -> Any:
+    def sum(self, bucket: Any) -> Sums:
         processes, members = bucket.processes, self.num_members
         if processes:
             chunks = [self.chunks(words) for words in tf.unstack(self.trits(bucket))]
@@ -73,7 +73,7 @@ class SparseSums(Sparse):
             sums = tf.stack([self.added(codes) for codes in tf.unstack(of_owners)])
             received = self.received_of(of_owners, sums)
             tensors = bucket.sum_codes()
-        return tensors, tf.cast(received, tf.float32)
+        return Sums(tensors, tf.cast(received, tf.float32))
 
     def received_of(self, codes: tf.Tensor, sums: tf.Tensor) -> tf.Tensor:
         """Returns the words that each member receives if every replica is a member.
