@@ -8,7 +8,7 @@ WORKSPACE="$ROOT"
 #   PS_HOSTS WORKER_HOSTS worker TASK_ID DEVICE DATA_DIR EXPERIMENT_ID
 #   PS_HOSTS WORKER_HOSTS ps TASK_ID EXPERIMENT_ID
 # and they start a program with `start_job` of start_single.sh. Edit or copy the scripts below;
-# single_job.sh explains their values.
+# start_single.sh explains their values.
 WORKER_SCRIPT="scripts/run_single_worker_cifarnet.sh" # or run_single_worker_alexnet.sh
 PS_SCRIPT="scripts/run_single_ps_cifar10.sh" # or run_single_ps_imagenet.sh
 

@@ -6,28 +6,17 @@
 #
 # Each machine of a table runs the script, which starts the processes of its own devices. Process N sees the
 # GPU of its device_id, unless CUDA_VISIBLE_DEVICES is set; its log is device<N>_<stage>/train.log.
-source "$(dirname "${BASH_SOURCE[0]}")/local_jobs.sh"
-: "${RANK_TABLE_FILE:=}" "${SERVER_ID:=}" "${PORT:=2222}"
+: "${RANK_TABLE_FILE:=}"
 if [[ -n "$RANK_TABLE_FILE" ]]; then
   : "${NUM_GPUS:=1}" "${NUM_NODES:=1}"
 fi
 
 # run_ranks STAGE MODULE FLAG...
 run_ranks() {
-  local stage="$1" module="$2" ranks rank device hosts folder shown=
-  shift 2
-  if [[ -z "$RANK_TABLE_FILE" ]]; then
-    exec "$PYTHON" -m "$module" "$@"
+  local run=()
+  if [[ -n "$RANK_TABLE_FILE" ]]; then
+    run=(-m terngrad_tf run --rank-table "$RANK_TABLE_FILE" --server-id "${SERVER_ID:-}" --port "${PORT:-2222}"
+      --log-dir "device{rank}_$1/train.log")
   fi
-  ranks="$("$PYTHON" -m terngrad_tf.bin.jobs.local_ranks --rank_table_file "$RANK_TABLE_FILE" \
-    --server_id "$SERVER_ID" --port "$PORT")"
-  while read -r rank device hosts; do
-    folder="device${rank}_$stage"
-    mkdir -p "$folder"
-    start_local "$folder/train.log" \
-      env CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES-$device}" \
-      "$PYTHON" -m "$module" "$@" --worker_hosts "$hosts" --task_id "$rank"
-    : "${shown:=$folder/train.log}"
-  done <<<"$ranks"
-  wait_for_jobs "$shown"
+  exec "$PYTHON" ${run[@]+"${run[@]}"} -m "${@:2}"
 }

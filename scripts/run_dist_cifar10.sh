@@ -2,13 +2,12 @@
 # Trains CifarNet on CIFAR-10 with two workers and a parameter server on this machine:
 #   bash scripts/run_dist_cifar10.sh [flags of the training program]
 # Each value may be set in the environment: GRAD_BITS=1 bash scripts/run_dist_cifar10.sh
-# Run it again to resume; Ctrl-C stops all. Logs are in ROOT_WORKSPACE. Each worker reads its own half of
+# Run it again to resume; Ctrl-C stops all. Logs are ROOT_WORKSPACE/<number>.log. Each worker reads its own half of
 # CIFAR-10, which one command makes from a conversion with --shard True:
 #   bash scripts/split_dataset.sh ~/dataset/cifar10-shard-data 2 all --link_as ~/dataset/cifar10-data-shard
 # If DATA_DIR_0 and DATA_DIR_1 hold the same files instead, the workers share them.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
-source "$ROOT/scripts/local_jobs.sh"
 
 : "${ROOT_WORKSPACE:=$HOME/tmp/cifar10_info}"
 : "${TRAIN_DIR:=/tmp/cifar10_distributed_train}"
@@ -36,30 +35,22 @@ for variable in DATA_DIR_0 DATA_DIR_1; do
     exit 2
   fi
 done
-mkdir -p "$ROOT_WORKSPACE"
-# job JOB TASK DEVICE DATA_DIR [FLAG...]
-job() {
-  start_local "$ROOT_WORKSPACE/$1_$2.log" env CUDA_VISIBLE_DEVICES="$3" \
-    "$PYTHON" -m terngrad_tf.bin.cifar10_distributed_train \
-    --ps_hosts "$PS_HOSTS" \
-    --worker_hosts "$WORKER_HOSTS" \
-    --job_name "$1" \
-    --task_id "$2" \
-    --data_dir "$4" \
-    --train_dir "$TRAIN_DIR" \
-    --batch_size "$TRAIN_BATCH_SIZE" \
-    --max_steps "$MAX_STEPS" \
-    --optimizer adam \
-    --initial_learning_rate "$BASE_LR" \
-    --num_epochs_per_decay "$NUM_EPOCHS_PER_DECAY" \
-    --image_size 24 \
-    --weight_decay "$WEIGHT_DECAY" \
-    --grad_bits "$GRAD_BITS" \
-    --clip_factor "$CLIP_FACTOR" \
-    --seed "$SEED" \
-    "${@:5}"
-}
-job worker 1 "$DEVICE_1" "$DATA_DIR_1" "$@"
-job worker 0 "$DEVICE_0" "$DATA_DIR_0" "$@"
-job ps 0 "" "$DATA_DIR_0" "$@"
-wait_for_jobs "$ROOT_WORKSPACE/worker_0.log"
+exec "$PYTHON" -m terngrad_tf run \
+  --worker-hosts "$WORKER_HOSTS" \
+  --ps-hosts "$PS_HOSTS" \
+  --each "CUDA_VISIBLE_DEVICES=$DEVICE_0" --each "CUDA_VISIBLE_DEVICES=$DEVICE_1" \
+  --each "DATA_DIR=$DATA_DIR_0" --each "DATA_DIR=$DATA_DIR_1" \
+  --log-dir "$ROOT_WORKSPACE" \
+  bash -c 'exec "$0" -m terngrad_tf.bin.cifar10_distributed_train --data_dir "${DATA_DIR:-}" "$@"' "$PYTHON" \
+  --train_dir "$TRAIN_DIR" \
+  --batch_size "$TRAIN_BATCH_SIZE" \
+  --max_steps "$MAX_STEPS" \
+  --optimizer adam \
+  --initial_learning_rate "$BASE_LR" \
+  --num_epochs_per_decay "$NUM_EPOCHS_PER_DECAY" \
+  --image_size 24 \
+  --weight_decay "$WEIGHT_DECAY" \
+  --grad_bits "$GRAD_BITS" \
+  --clip_factor "$CLIP_FACTOR" \
+  --seed "$SEED" \
+  "$@"

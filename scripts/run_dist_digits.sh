@@ -6,7 +6,6 @@
 # Run it again to resume; Ctrl-C stops all.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
-source "$ROOT/scripts/local_jobs.sh"
 
 : "${ROOT_WORKSPACE:=$PWD/digits_distributed_output}"
 : "${DATA_DIR:=$ROOT_WORKSPACE/data}"
@@ -28,30 +27,25 @@ source "$ROOT/scripts/local_jobs.sh"
 mkdir -p "$ROOT_WORKSPACE"
 "$PYTHON" -m slim_data.download_and_convert_data --dataset_name digits --dataset_dir "$DATA_DIR" \
   --shard True --train_shards 4
-for task in 1 0; do
-  start_local "$ROOT_WORKSPACE/worker_$task.log" \
-    "$PYTHON" -m terngrad_tf.bin.mnist_distributed_train \
-    --dataset_name digits \
-    --data_dir "$DATA_DIR" \
-    --train_dir "$TRAIN_DIR" \
-    --worker_hosts "$WORKER_HOSTS" \
-    --task_id "$task" \
-    --num_gpus 0 \
-    --net "$NET" \
-    --image_size "$IMAGE_SIZE" \
-    --batch_size "$TRAIN_BATCH_SIZE" \
-    --max_steps "$MAX_STEPS" \
-    --initial_learning_rate "$BASE_LR" \
-    --learning_rate_decay_type "$LR_DECAY_TYPE" \
-    --grad_bits "$GRAD_BITS" \
-    --rotate "$ROTATE" \
-    --clip_factor "$CLIP_FACTOR" \
-    --quantize_logits True \
-    --save_interval_secs "$SAVE_INTERVAL_SECS" \
-    --log_freq "$LOG_FREQ" \
-    --seed "$SEED" \
-    "$@"
-done
-wait_for_jobs "$ROOT_WORKSPACE/worker_0.log"
+"$PYTHON" -m terngrad_tf run --worker-hosts "$WORKER_HOSTS" --log-dir "$ROOT_WORKSPACE" \
+  -m terngrad_tf.bin.mnist_distributed_train \
+  --dataset_name digits \
+  --data_dir "$DATA_DIR" \
+  --train_dir "$TRAIN_DIR" \
+  --num_gpus 0 \
+  --net "$NET" \
+  --image_size "$IMAGE_SIZE" \
+  --batch_size "$TRAIN_BATCH_SIZE" \
+  --max_steps "$MAX_STEPS" \
+  --initial_learning_rate "$BASE_LR" \
+  --learning_rate_decay_type "$LR_DECAY_TYPE" \
+  --grad_bits "$GRAD_BITS" \
+  --rotate "$ROTATE" \
+  --clip_factor "$CLIP_FACTOR" \
+  --quantize_logits True \
+  --save_interval_secs "$SAVE_INTERVAL_SECS" \
+  --log_freq "$LOG_FREQ" \
+  --seed "$SEED" \
+  "$@"
 "$PYTHON" -m terngrad_tf.bin.mnist_eval --data_dir "$DATA_DIR" --checkpoint_dir "$TRAIN_DIR" \
   --eval_dir "$ROOT_WORKSPACE/eval" --subset test --run_once

@@ -3,7 +3,7 @@
 #   bash scripts/run_single_ps_cifar10.sh PS_HOSTS WORKER_HOSTS ps TASK_ID EXPERIMENT_ID
 # run_dist.sh starts it on every host of PS_HOSTS. start_single.sh says where its log is.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/single_job.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/start_single.sh"
 
 PROGRAM=cifar10
 : "${DATASET_NAME:=cifar10}"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Starts one worker that trains CifarNet on CIFAR-10, in the background:
 #   bash scripts/run_single_worker_cifarnet.sh PS_HOSTS WORKER_HOSTS worker TASK_ID DEVICE DATA_DIR EXPERIMENT_ID
-# run_dist.sh starts it on every host. single_job.sh explains the values and where results go.
+# run_dist.sh starts it on every host. start_single.sh explains the values and where results go.
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/single_job.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/start_single.sh"
 
 PROGRAM=cifar10
 : "${DATASET_NAME:=cifar10}"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Stops the processes of run_dist.sh on the hosts of config_dist.sh, and nothing else:
+# Stops what run_dist.sh started from this host, on all hosts, and nothing else:
 #   bash scripts/stop_dist.sh
 #   EXPERIMENT_ID=name bash scripts/stop_dist.sh  # that experiment only
-source "$(dirname "${BASH_SOURCE[0]}")/launch.sh"
-launch --stop
+source "$(dirname "${BASH_SOURCE[0]}")/start_single.sh"
+IFS=
+stop_jobs "$HOME"/tmp/dist_info/${EXPERIMENT_ID:-*}.log.pid

@@ -75,7 +75,6 @@ FEATURES = {
     },
     "terngrad_tf.parameter_server": {"terngrad_tf.bin.common.experiments"},
     "terngrad_tf.reports": {"terngrad_tf.bin.report", "terngrad_tf.bin.common.run_reports"},
-    "terngrad_tf.bin.jobs": set(),
 }
 # The same within slim_data; its programs, which lie beside these packages, may import them all.
 DATA_LAYERS = ("common", "files", "tfrecord", "preprocessing", "datasets", "input", "cli")

@@ -10,7 +10,7 @@ Messages to the agent:
     {"signal": int}          to all processes
 
 Messages of the agent:
-    {"hello": {"version": str}}
+    {"hello": {"version": str, "time": seconds since the epoch}}
     {"alive": true}          every `HEARTBEAT_SECONDS`
     {"line": [rank, stream, text]}                 stream 1 or 2
     {"exit": [rank, status, last line]}            status as of `subprocess.Popen`
@@ -27,6 +27,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -180,7 +181,7 @@ def serve(incoming: Iterable[bytes], report: Callable[[dict[str, Any]], None]) -
         report: function of a message of the agent.
     """
     agent = Agent(report)
-    report({"hello": {"version": __version__}})
+    report({"hello": {"version": __version__, "time": time.time()}})
     gone = threading.Event()
 
     def beat():

@@ -13,13 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from terngrad_tf.launcher.hosts import Host
-from terngrad_tf.launcher.nodes import LostError, explain_ssh, ssh_command
+from terngrad_tf.launcher.nodes import LostError, clock_remark, explain_ssh, ssh_command
 
-_PROBE = "import sys; from terngrad_tf.launcher import probe; sys.exit(probe.main())"
 _ANSWER_SECONDS = 20.0
 _SEND_SECONDS = 0.4
-# Larger differences between clocks make logs and certificates hard to use.
-_SKEW_SECONDS = 2.0
 # A link slower than this fraction of the median is reported.
 _SLOW_SHARE = 0.5
 _MUST_BE_ALIKE = ("terngrad_tf", "tensorflow", "keras")
@@ -69,9 +66,10 @@ class _Machine:
         self.is_here = host.is_local()
         self._python = python
         if self.is_here:
-            command = [sys.executable, "-c", _PROBE]
+            code = "import sys; from terngrad_tf.launcher import probe; sys.exit(probe.main())"
+            command = [sys.executable, "-c", code]
         else:
-            command = ssh_command(host, options, python, environment, _PROBE)
+            command = ssh_command(host, options, python, environment, "probe")
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
@@ -217,8 +215,8 @@ def _compare(found):
     for name, told in found.machines.items():
         if told["tensorflow"] is None:
             found.faults.append(f"{name} has no TensorFlow: pip install terngrad_tf there")
-        if abs(told["skew"]) > _SKEW_SECONDS:
-            found.remarks.append(f"the clock of {name} is {told['skew']:+.0f} s off this machine's")
+        if remark := clock_remark(name, told["skew"]):
+            found.remarks.append(remark)
     if len({told["processor"] for told in found.machines.values()}) > 1:
         found.remarks.append("processors differ; every step waits for the slowest machine")
     rates = [link.bits_per_second for link in found.links if link.bits_per_second is not None]

@@ -2,15 +2,17 @@
 
 import concurrent.futures
 import dataclasses
-import json
+import os
 import queue
 import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from terngrad_tf.common import tokens
 from terngrad_tf.launcher.nodes import SILENCE_SECONDS, LostError, Node, wait_seconds
 from terngrad_tf.launcher.supervisor import STATUS_NEWCOMERS
+from terngrad_tf.launcher.tasks import end_of, shell_line, tasks_of, variables
 
 # Status of a process that ends because another one failed.
 STATUS_PEER = 3
@@ -22,6 +24,10 @@ _END_SECONDS = 4.0
 # Interval at which the coordinator looks for lost machines.
 _PROBE_SECONDS = 15.0
 _POLL_SECONDS = 0.5
+# A machine for which the run waits longer is named. ssh needs up to 15 s to fail.
+_PATIENCE_SECONDS = 20.0
+# Mistakes in a command appear within this time.
+_STARTED_SECONDS = 3.0
 _RETRY_SECONDS = 5.0
 
 
@@ -34,6 +40,8 @@ class Plan:
         folder: absolute path of the working folder of the processes on every machine.
         script: path of a file in the command that every machine must have; None for none.
         environment: variables for all processes.
+        each: further variables of each worker, in order; empty, the default, for none.
+        num_servers: how many processes, the last ones, are parameter servers. Default 0.
         max_restarts: how often to restart all processes after a failure. Default 0.
         min_workers: minimum number of processes to continue with after losing machines; 0, the
             default, for all.
@@ -45,6 +53,8 @@ class Plan:
     folder: str
     script: str | None = None
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    each: Sequence[Mapping[str, str]] = ()
+    num_servers: int = 0
     max_restarts: int = 0
     min_workers: int = 0
     grace_seconds: float = 90.0
@@ -92,21 +102,24 @@ class Coordinator:
     Args:
         plan: `Plan`.
         nodes: machines, the chief's first.
-        write: function of (rank, stream, line), called for each line of a process.
+        write: function of (name of the process, stream, line), called for each line of a process.
         report: function of a line about the run itself.
+        started: function to call when all processes have run for some seconds. Default: none.
     """
 
     def __init__(
         self,
         plan: Plan,
         nodes: Sequence[Node],
-        write: Callable[[int, int, str], None],
+        write: Callable[[str, int, str], None],
         report: Callable[[str], None],
+        started: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan = plan
         self._nodes = list(nodes)
         self._write = write
         self._report = report
+        self._started = started
         self._events: queue.SimpleQueue = queue.SimpleQueue()
         self._open: list[Node] = []
         self._heard: dict[Node, float] = {}
@@ -184,7 +197,7 @@ class Coordinator:
             errors = self._try_all(closed)
             self._open += [node for node in closed if errors[node] is None]
             closed = [node for node in closed if errors[node] is not None]
-            missing = "; ".join(str(errors[node]) for node in closed)
+            missing = "; ".join(dict.fromkeys(str(errors[node]) for node in closed))
             if closed and self._plan.min_workers and self._slots() >= self._plan.min_workers:
                 self._report(f"going on without: {missing}")
                 break
@@ -211,9 +224,14 @@ class Coordinator:
         for node in nodes:
             # Daemon threads, so that signals can end the run while it waits for a machine.
             threading.Thread(target=open_node, args=(node,), daemon=True).start()
-        waiting = set(nodes)
+        waiting, is_told = set(nodes), False
+        begin = time.monotonic()
         while waiting:
             self._check_told()
+            if not is_told and time.monotonic() > begin + _PATIENCE_SECONDS:
+                is_told = True
+                names = ", ".join(node.name for node in nodes if node in waiting)
+                self._report(f"waiting for {names}")
             try:
                 waiting.discard(done.get(timeout=_POLL_SECONDS))
             except queue.Empty:
@@ -227,47 +245,70 @@ class Coordinator:
     def _slots(self):
         return sum(node.slots for node in self._open)
 
+    def describe(self) -> list[str]:
+        """Returns a line for each process that `run` would start: where, and which command."""
+        # Without what this shell has, and without the secret.
+        known = {**os.environ, tokens.VARIABLE: self._plan.environment.get(tokens.VARIABLE)}
+        shown = {k: v for k, v in self._plan.environment.items() if known.get(k) != v}
+        return [
+            shell_line(task, node.name, self._plan.folder, self._plan.command, shown | own)
+            for task, node, _, own in self._processes(self._nodes)
+        ]
+
+    def _processes(self, nodes):
+        """Returns (task, machine, port, variables) of each process, by rank."""
+        places = [(node, slot) for node in nodes for slot in range(node.slots)]
+        everywhere = [(node, slot) for node in self._nodes for slot in range(node.slots)]
+        addresses = [node.address(slot) for node, slot in places]
+        self._tasks = tasks_of(len(places), self._plan.num_servers)
+        found = []
+        for rank, (node, slot) in enumerate(places):
+            own = variables(self._tasks, addresses, rank)
+            # Workers keep their variables if machines before theirs are lost.
+            position = everywhere.index((node, slot))
+            own |= self._plan.each[position] if position < len(self._plan.each) else {}
+            port = int(addresses[rank].rpartition(":")[2])
+            found.append((self._tasks[rank], node, port, own))
+        return found
+
     def _run_once(self):
         self._forget_events()
-        places = [(node, slot) for node in self._open for slot in range(node.slots)]
-        addresses = [node.address(slot) for node, slot in places]
-        attempt = _Attempt({rank: node for rank, (node, _) in enumerate(places)})
+        processes = self._processes(self._open)
+        attempt = _Attempt({rank: node for rank, (_, node, *_) in enumerate(processes)})
         now = time.monotonic()
         self._heard = dict.fromkeys(self._open, now)
         for node in self._open:
-            processes = [
-                {
-                    "rank": rank,
-                    "port": int(addresses[rank].rpartition(":")[2]),
-                    "environment": _environment(addresses, rank, slot),
-                }
-                for rank, (owner, slot) in enumerate(places)
+            own = [
+                {"rank": rank, "port": port, "environment": environment}
+                for rank, (_, owner, port, environment) in enumerate(processes)
                 if owner is node
             ]
             job = {"folder": self._plan.folder, "script": self._plan.script}
-            job |= {"command": list(self._plan.command), "processes": processes}
+            job |= {"command": list(self._plan.command), "processes": own}
             node.send({"start": job | {"environment": dict(self._plan.environment)}})
         absent = [node for node in self._nodes if node not in self._open]
         over = threading.Event()
         if absent:
             threading.Thread(target=self._look_for, args=(absent, over), daemon=True).start()
         try:
-            self._watch(attempt)
+            self._watch(attempt, now + _STARTED_SECONDS)
         finally:
             over.set()
         return attempt
 
     def _forget_events(self):
-        """Drops events of an earlier start's processes; keeps signals."""
+        """Drops events of an earlier start's processes; keeps signals and remarks."""
         kept = []
         while not self._events.empty():
             event = self._events.get()
-            kept += [event] if "told" in event[1] else []
+            kept += [event] if event[1].keys() & {"told", "remark"} else []
         for event in kept:
             self._events.put(event)
 
-    def _watch(self, attempt):
+    def _watch(self, attempt, settled):
         while attempt.running:
+            if time.monotonic() > settled and not attempt.failures:
+                self._started()
             soonest = min((time for time, _ in attempt.deadlines), default=float("inf"))
             timeout = min(wait_seconds(soonest), _POLL_SECONDS)
             try:
@@ -284,11 +325,12 @@ class Coordinator:
 
     def _handle(self, attempt, node, message):
         if "line" in message:
-            self._write(*message["line"])
+            rank, stream, text = message["line"]
+            self._write(self._tasks[rank].label, stream, text)
         elif "exit" in message:
             rank, status, last = message["exit"]
             if attempt.running.pop(rank, None) is not None and status:
-                code, line = _ended(rank, node.name, status, last)
+                code, line = end_of(self._tasks[rank], node.name, status, last)
                 self._fail(attempt, code, line, code == STATUS_PEER)
         elif "refused" in message:
             reason, advice = message["refused"]
@@ -296,6 +338,8 @@ class Coordinator:
             self._lose(attempt, node, STATUS_NODE, line, False)
         elif "lost" in message:
             self._lose(attempt, node, STATUS_PEER, f"lost {message['lost']}", True)
+        elif "remark" in message:
+            self._report(message["remark"])
         elif "back" in message and not attempt.failures:
             self._report(f"{node.name} is back; ending all processes to go on with it")
             attempt.grows = True
@@ -349,17 +393,3 @@ class Coordinator:
                 if node.reaches() and not over.is_set():
                     self._events.put((node, {"back": True}))
                     return
-
-
-def _environment(addresses, rank, slot):
-    cluster = {"worker": addresses}
-    config = {"cluster": cluster, "task": {"type": "worker", "index": rank}}
-    return {"TF_CONFIG": json.dumps(config), "TERNGRAD_TF_LOCAL_RANK": str(slot)}
-
-
-def _ended(rank, machine, status, last):
-    """Returns exit status and line of a failed process."""
-    who = f"worker {rank} on {machine}"
-    if status < 0:
-        return 128 - status, f"{who} was ended by signal {-status} ({signal.strsignal(-status)})"
-    return status, f"{who} ended with status {status}{': ' + last if last else ''}"

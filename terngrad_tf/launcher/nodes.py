@@ -23,7 +23,9 @@ _SSH = (
     *("ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_SECONDS}"),
     *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 )
-_AGENT = "import sys; from terngrad_tf.launcher import agent; sys.exit(agent.main())"
+# Larger differences between clocks make logs and certificates hard to use.
+SKEW_SECONDS = 2.0
+_OLDEST_PYTHON = (3, 10)
 ENDED_BY_SSH = 255
 _NO_PROGRAM = 127
 
@@ -141,7 +143,7 @@ class SshNode:
     def open(self, events: "queue.SimpleQueue[Event]") -> None:
         """See `Node`."""
         process = self._process = subprocess.Popen(
-            ssh_command(self._host, self._options, self._python, self._environment, _AGENT),
+            ssh_command(self._host, self._options, self._python, self._environment, "agent"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -157,6 +159,9 @@ class SshNode:
         if "lost" in first:
             raise LostError(first["lost"])
         check_version(self.name, first)
+        now = time.time()
+        if remark := clock_remark(self.name, first["hello"].get("time", now) - now):
+            events.put((self, {"remark": remark}))
 
     def _read(self, process, answers, events):
         errors = collections.deque(maxlen=20)
@@ -173,7 +178,7 @@ class SshNode:
         status = process.wait()
         error_reader.join(1.0)
         last = errors[-1] if errors else ""
-        lost = {"lost": f"{self.name}: {explain_ssh(status, last, self._python)}"}
+        lost = {"lost": f"{self.name}: {explain_ssh(status, last, self._python, not is_first)}"}
         self._put(process, lost, answers if is_first else None, events)
 
     def _put(self, process, message, answers, events):
@@ -211,37 +216,47 @@ class SshNode:
 
 
 def ssh_command(
-    host: Host, options: Sequence[str], python: str, environment: Mapping[str, str], code: str
+    host: Host, options: Sequence[str], python: str, environment: Mapping[str, str], module: str
 ) -> list[str]:
-    """Returns the command that runs Python code on another machine.
+    """Returns the command that runs a module of this package on another machine.
 
     Args:
         host: `Host`.
         options: further options of ssh.
         python: path of the remote interpreter.
         environment: variables of the interpreter.
-        code: Python code to run.
+        module: name of a module with `main`.
     """
+    oldest = ".".join(map(str, _OLDEST_PYTHON))
+    code = (
+        f"import sys; sys.version_info >= {_OLDEST_PYTHON} or"
+        f" sys.exit('its Python is %d.%d, and must be {oldest} or newer; name another by --python'"
+        " % sys.version_info[:2]);"
+        f" from terngrad_tf.launcher import {module}; sys.exit({module}.main())"
+    )
     variables = [f"{name}={value}" for name, value in environment.items()]
     remote = shlex.join(["env", *variables, python, "-c", code])
     return [*_SSH, *options, "--", host.ssh_target, f"exec {remote}"]
 
 
-def explain_ssh(status: int, last: str, python: str) -> str:
+def explain_ssh(status: int, last: str, python: str, is_connected: bool = False) -> str:
     """Returns the reason why a Python program started over ssh ended.
 
     Args:
         status: exit status of ssh.
         last: last line of its errors.
         python: path of the remote interpreter.
+        is_connected: whether the program had answered before. Default False.
     """
     if status == _NO_PROGRAM:
         return f"has no program {python}; name its Python by --python"
     if "No module named" in last:
         return f"its {python} has no terngrad_tf ({last}); install it there"
+    if status == ENDED_BY_SSH and is_connected:
+        return last or "the connection broke, or the machine does not answer"
     if status == ENDED_BY_SSH:
         reason = last.rstrip(".") or "the connection broke"
-        return f"ssh failed: {reason}; ssh to it must work without a password or a question"
+        return f"ssh failed: {reason}; `ssh HOST true` must work without a password or a question"
     return last or f"the connection ended with status {status}"
 
 
@@ -261,6 +276,18 @@ def check_version(name: str, hello: Mapping[str, Any]) -> None:
     version = hello.get("hello", {}).get("version")
     if version != __version__:
         raise LostError(f"{name} has terngrad_tf {version}, this machine {__version__}")
+
+
+def clock_remark(name: str, skew: float) -> str | None:
+    """Returns a line about a clock that differs from this machine's; None if they agree.
+
+    Args:
+        name: name of the machine.
+        skew: its time minus this machine's, in seconds.
+    """
+    if abs(skew) <= SKEW_SECONDS:
+        return None
+    return f"the clock of {name} is {skew:+.0f} s off this machine's"
 
 
 def wait_seconds(deadline: float) -> float:

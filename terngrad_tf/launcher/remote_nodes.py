@@ -19,13 +19,15 @@ from typing import Any
 from terngrad_tf.common import tokens
 from terngrad_tf.launcher import agent
 from terngrad_tf.launcher.hosts import Host
-from terngrad_tf.launcher.nodes import Event, LostError
+from terngrad_tf.launcher.nodes import Event, LostError, clock_remark
 from terngrad_tf.version import __version__
 
 # A stranger may keep a silent connection open for this long.
 _GREETING_SECONDS = 5.0
 _LONGEST_LINE = 1 << 20
 _RETRY_SECONDS = 1.0
+# A wait for the first machine is told after this time.
+_PATIENCE_SECONDS = 10.0
 
 
 class Listener:
@@ -84,14 +86,15 @@ class Listener:
                 _send(stream, {"refused": refusal})
                 connection.close()
                 return
-            own = "" if self._token is None else tokens.seal(self._token, "welcome", number)
-            _send(stream, {"welcome": True, "seal": own})
+            seal = "" if self._token is None else tokens.seal(self._token, "welcome", number)
+            _send(stream, {"welcome": True, "seal": seal})
+            own = {"host": address[0], "skew": told["time"] - time.time()}
             connection.settimeout(None)
             _keep_alive(connection)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             connection.close()
             return
-        self._waiting[told["node"]].put((connection, stream, told | {"host": address[0]}))
+        self._waiting[told["node"]].put((connection, stream, told | own))
 
     def _refusal(self, told, number):
         if told.get("version") != __version__:
@@ -130,6 +133,8 @@ class SocketNode:
         self._host = Host(told["name"] or told["host"].removeprefix("::ffff:"))
         self._ports = told["ports"]
         self.name, self.slots = str(self._host), len(self._ports)
+        if remark := clock_remark(self.name, told["skew"]):
+            events.put((self, {"remark": remark}))
         threading.Thread(target=self._read, args=(self._stream, events), daemon=True).start()
 
     def _read(self, stream, events):
@@ -193,6 +198,8 @@ def join(
     token: str | None,
     timeout: float,
     write: Callable[[int, int, str], None],
+    report: Callable[[str], None],
+    started: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Runs processes of this machine as the first machine requests, until the first one is done.
 
@@ -205,6 +212,8 @@ def join(
         token: token that all machines must share; None for none.
         timeout: seconds to wait for the first machine.
         write: function of (rank, stream, line) for each line of a process.
+        report: function of a line about the run itself.
+        started: function to call when the first machine has admitted this one. Default: none.
 
     Returns:
         The first machine's last message, `{"over": [status, line]}`; empty if it is gone.
@@ -212,11 +221,12 @@ def join(
     Raises:
         LostError: the first machine does not answer, or refuses this one.
     """
-    connection, stream = _connect(chief, node, name, ports, token, timeout)
+    connection, stream = _connect(chief, node, name, ports, token, timeout, report)
+    started()
     last = {}
     lock = threading.Lock()
 
-    def report(message):
+    def answer(message):
         if "line" in message:
             write(*message["line"])
             return
@@ -232,30 +242,33 @@ def join(
             yield line
 
     def tell(number, _):
-        # Use another thread, since the current one may be inside `report`.
-        threading.Thread(target=report, args=({"told": number},), daemon=True).start()
+        # Use another thread, since the current one may be inside `answer`.
+        threading.Thread(target=answer, args=({"told": number},), daemon=True).start()
 
     # The first machine decides on the effect of a signal for all machines.
     before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with connection:
-            agent.serve(incoming(), report)
+            agent.serve(incoming(), answer)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     return last
 
 
-def _connect(chief, node, name, ports, token, timeout):
-    deadline = time.monotonic() + timeout
+def _connect(chief, node, name, ports, token, timeout, report):
+    begin, is_told = time.monotonic(), False
     while True:
         try:
             connection = socket.create_connection(chief, timeout=_GREETING_SECONDS)
             break
         except OSError as error:
-            if time.monotonic() > deadline:
-                why = error.strerror or str(error)
-                raise LostError(f"{chief[0]}:{chief[1]} does not answer: {why}") from None
+            line = f"{chief[0]}:{chief[1]} does not answer: {error.strerror or error}"
+            if time.monotonic() > begin + timeout:
+                raise LostError(line) from None
+            if not is_told and time.monotonic() > begin + _PATIENCE_SECONDS:
+                is_told = True
+                report(f"waiting for machine 0: {line}")
             time.sleep(_RETRY_SECONDS)
     try:
         stream = connection.makefile("rwb")
@@ -263,7 +276,7 @@ def _connect(chief, node, name, ports, token, timeout):
         number = asked["number"]
         seal = "" if token is None else tokens.seal(token, "join", number, str(node))
         own = {"version": __version__, "node": node, "name": name, "ports": ports, "seal": seal}
-        _send(stream, own)
+        _send(stream, own | {"time": time.time()})
         answer = json.loads(stream.readline(_LONGEST_LINE))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LostError(f"{chief[0]}:{chief[1]} is not a terngrad run: {error}") from None

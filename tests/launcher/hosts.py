@@ -4,6 +4,7 @@ import dataclasses
 import getpass
 import os
 import pathlib
+import shlex
 import shutil
 import socket
 import subprocess
@@ -46,8 +47,12 @@ class Cluster:
         )
 
 
-def up(test, prefix, subnet, folder, num_hosts=2, link="none"):
-    """A `Cluster` until the test is cleaned up; skips the test where there can be none."""
+def up(test, prefix, subnet, folder, num_hosts=2, link="none", home=None, mounts=()):
+    """A `Cluster` until the test is cleaned up; skips the test where there can be none.
+
+    Over ssh, the hosts have the folder `home`, by default that of the user. The folders `mounts`
+    are empty disks of 1 MB there, for all but the first host.
+    """
     if SSHD is None or shutil.which("ssh") is None:
         test.skipTest("needs OpenSSH: apt-get install openssh-server openssh-client")
     hosts = network.up(test, prefix, subnet, num_hosts, link)
@@ -59,7 +64,8 @@ def up(test, prefix, subnet, folder, num_hosts=2, link="none"):
     (folder / "sshd_config").write_text(
         f"Port {_SSH_PORT}\nHostKey {folder}/host_key\nPidFile none\n"
         f"AuthorizedKeysFile {folder}/key.pub\nStrictModes no\nUsePAM no\n"
-        "PasswordAuthentication no\nPermitRootLogin yes\n",
+        "PasswordAuthentication no\nPermitRootLogin yes\n"
+        + (f"SetEnv HOME={home}\n" if home else ""),
         "utf-8",
     )
     (folder / "ssh_config").write_text(
@@ -70,8 +76,10 @@ def up(test, prefix, subnet, folder, num_hosts=2, link="none"):
     )
     servers = []
     for index in range(num_hosts):
+        disks = [f"mount -t tmpfs -o size=1m none {shlex.quote(str(path))}" for path in mounts]
+        serve = shlex.join(["exec", SSHD, "-D", "-e", "-f", str(folder / "sshd_config")])
         server = subprocess.Popen(
-            hosts.on_host(index, [SSHD, "-D", "-e", "-f", str(folder / "sshd_config")]),
+            hosts.on_host(index, ["sh", "-ec", "; ".join([*(disks if index else []), serve])]),
             stderr=(folder / f"sshd_{index}.log").open("w"),
         )
         test.addCleanup(server.wait)

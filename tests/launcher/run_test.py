@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -122,6 +123,91 @@ class OneMachineTest(tf.test.TestCase):
         self.assertEqual(status, 0, errors)
         self.assertStartsWith(lines[0], "[0] usage")
 
+    def test_workers_and_servers_at_addresses_have_variables_of_their_own(self):
+        ports = [hosts.free_port() for _ in range(3)]
+        first, second, server = (f"127.0.0.1:{port}" for port in ports)
+        where = ("--worker-hosts", f"{first},{second}", "--ps-hosts", server)
+        each = ("--each", "A=1", "--each", "A=x y", "--each", "B=3", "--each", "B=$(4)")
+        names = ("TERNGRAD_TF_JOB", "TERNGRAD_TF_TASK", "TERNGRAD_TF_LOCAL_RANK", "A", "B")
+        logs = os.path.join(self.get_temp_dir(), "logs/{rank}.txt")
+        command = (*where, *each, "--log-dir", logs, SCRIPT, "environment", "TF_CONFIG", *names)
+        lines, errors, status = result(start(*command))
+        self.assertEqual(status, 0, errors)
+        self.assertLen(lines, 6)
+        jobs = {"worker": [first, second], "ps": [server]}
+        for label, job, index, values in (
+            ("0", "worker", 0, "LOCAL_RANK=0 A=1 B=3"),
+            ("1", "worker", 1, "LOCAL_RANK=1 A=x y B=$(4)"),
+            ("ps 0", "ps", 0, "LOCAL_RANK=0 A=None B=None"),
+        ):
+            config = {"cluster": jobs, "task": {"type": job, "index": index}}
+            line = f"TF_CONFIG={json.dumps(config)} TERNGRAD_TF_JOB={job} TERNGRAD_TF_TASK={index}"
+            line = f"{line} TERNGRAD_TF_{values}"
+            self.assertIn(f"[{label}] {line}", lines)
+            log = pathlib.Path(logs.replace("{rank}", label.replace(" ", "_")))
+            self.assertIn(line, log.read_text(encoding="utf-8").splitlines())
+        # What would start is told as a line for a shell, without what the shell has, or secrets.
+        lines, errors, status = result(
+            start("--dry-run", *command, TF_MINE="7", TERNGRAD_TF_TOKEN=TOKEN)
+        )
+        self.assertEqual((status, errors), (0, []))
+        self.assertLen(lines, 3)
+        self.assertNotIn(TOKEN, "".join(lines))
+        self.assertNotIn("TF_MINE", "".join(lines))
+        self.assertStartsWith(lines[1], "worker 1 on this machine: cd ")
+        words = shlex.split(lines[1])
+        self.assertIn("A=x y", words)
+        self.assertEqual(words[-len(names) - 3 :], [SCRIPT, "environment", "TF_CONFIG", *names])
+
+    def test_a_machine_starts_its_devices_of_a_rank_table(self):
+        def table(*devices):
+            servers = {}
+            for rank, (server, device, address) in enumerate(devices):
+                entry = {"rank_id": str(rank), "device_id": str(device), "device_ip": address}
+                servers.setdefault(server, []).append(entry)
+            listed = [{"server_id": name, "device": found} for name, found in servers.items()]
+            path = os.path.join(self.get_temp_dir(), "table.json")
+            written = {"version": "1.0", "status": "completed", "server_list": listed}
+            pathlib.Path(path).write_text(json.dumps(written), encoding="utf-8")
+            return ("--rank-table", path)
+
+        names = ("CUDA_VISIBLE_DEVICES", "TF_CONFIG")
+        # What the shell says about devices would win.
+        shown = os.environ.pop(names[0], None)
+        if shown is not None:
+            self.addCleanup(os.environ.__setitem__, names[0], shown)
+        port = hosts.free_port()
+        # As in the tutorial: the name and addresses of the only server are nobody's.
+        only = table(("10.*.*.*", 4, "192.1.27.6"), ("10.*.*.*", 5, "192.2.27.6"))
+        command = (*only, "--port", str(port), SCRIPT, "environment", *names)
+        lines, errors, status = result(start(*command))
+        self.assertEqual(status, 0, errors)
+        self.assertLen(lines, 4)
+        workers = [f"127.0.0.1:{port + rank}" for rank in (0, 1)]
+        for rank, device in ((0, 4), (1, 5)):
+            config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
+            config = json.dumps(config)
+            self.assertIn(f"[{rank}] CUDA_VISIBLE_DEVICES={device} TF_CONFIG={config}", lines)
+        # Of several machines, each starts its own processes.
+        others = (("198.51.100.1", 0, "198.51.100.1"), ("other", 3, "127.0.0.1"))
+        lines, errors, status = result(
+            start(*table(*others), "--port", str(port), SCRIPT, "environment", *names)
+        )
+        self.assertEqual(status, 0, errors)
+        self.assertLen(lines, 2)
+        workers = [f"198.51.100.1:{port}", f"127.0.0.1:{port}"]
+        config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": 1}}
+        self.assertEqual(lines[1], f"[1] CUDA_VISIBLE_DEVICES=3 TF_CONFIG={json.dumps(config)}")
+        far = (("198.51.100.1", 0, "198.51.100.1"), ("203.0.113.9", 0, "203.0.113.9"))
+        for more, message in (
+            ((), "`server_id` must be given: no address of 198.51.100.1, 203.0.113.9 is this"),
+            (("--server-id", "x"), "`server_id` must be one of 198.51.100.1, 203.0.113.9. Rec"),
+            (("--rank-table", "/no/such"), "/no/such: No such file"),
+        ):
+            _, errors, status = result(start(*table(*far), *more, SCRIPT))
+            self.assertEqual((status, len(errors)), (2, 1))
+            self.assertIn(message, errors[0])
+
     def test_script_with_the_strategy_trains_one_model(self):
         script = str(pathlib.Path(__file__).with_name("train_keras.py"))
         lines, errors, status = result(start("-np", "2", script), 300)
@@ -181,6 +267,20 @@ class OneMachineTest(tf.test.TestCase):
             (["--grace", "nan", SCRIPT], "`--grace` must be positive seconds"),
             (["--min-workers", "1", SCRIPT], "`--min-workers` must be given with --max-restarts"),
             (["--sync", SCRIPT], "`--sync` must be given with -H"),
+            (["--ps-hosts", "a:1", SCRIPT], "`--ps-hosts` must be given with --worker-hosts"),
+            (["--worker-hosts", "a", SCRIPT], "`--worker-hosts` must hold host:port"),
+            (["--worker-hosts", "a:1,$(b):1", SCRIPT], "`--worker-hosts` must hold host:port"),
+            (["--worker-hosts", "a:1", "-H", "b", SCRIPT], "must not be given together with -H"),
+            (
+                ["--worker-hosts", "a:1", "--ps-hosts", "a:1", SCRIPT],
+                "`--ps-hosts` must name no worker. Received: a:1",
+            ),
+            (["-np", "2", "--each", "A=1", SCRIPT], "`--each A=...` must be given once for each"),
+            (["--each", "A", SCRIPT], "`--each` must be NAME=VALUE. Received: 'A'"),
+            (
+                ["--nodes", "2", "--node", "1", "--chief", "a:1", "--dry-run", SCRIPT],
+                "`--dry-run` must be given with -np",
+            ),
             (["--env", "NOT_SET", SCRIPT], "`--env` must be NAME=VALUE"),
             (["--token-file", token_file, SCRIPT], "must hold a token of 16 to 1000"),
             (["--token-file", "nope", SCRIPT], "nope: No such file"),

@@ -21,6 +21,10 @@ if what == "fail":
     if rank == 1:
         raise ValueError("bad luck")
     wait()
+elif what == "fill":
+    if rank == 1:
+        pathlib.Path(rest[0], "checkpoint").write_bytes(bytes(4 << 20))
+    wait()
 elif what == "told":  # of the failure of worker 0, before worker 0 itself ends
     if rank == 1:
         sys.exit(3)

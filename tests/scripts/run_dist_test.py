@@ -111,8 +111,8 @@ class RunDistTest(tf.test.TestCase):
             "LR_DECAY_TYPE": "fixed",
         }
         process = self.start("run_dist_digits.sh", **values, MAX_STEPS="100000")
-        self.wait_for(root / "worker_1.log", "step 50, loss = ")
-        log = (root / "worker_1.log").read_text()
+        self.wait_for(root / "1.log", "step 50, loss = ")
+        log = (root / "1.log").read_text()
         self.assertIn("is worker 1 of 2; synchronous training, ternary gradients\n", log)
         self.assertIn(": step 0, loss = ", log)
         os.killpg(process.pid, signal.SIGINT)

@@ -31,7 +31,7 @@ class RunStageTest(tf.test.TestCase):
         # The scripts as they are, with the interpreter of this test.
         scripts = self.folder / "checkout" / "scripts"
         scripts.mkdir(parents=True, exist_ok=True)
-        for name in ("run_stage_1.sh", "run_stage_2.sh", "rank_jobs.sh", "local_jobs.sh"):
+        for name in ("run_stage_1.sh", "run_stage_2.sh", "rank_jobs.sh"):
             if not (scripts / name).exists():
                 (scripts / name).symlink_to(SCRIPTS / name)
         (scripts / "venv.sh").write_text(f"export PYTHON={sys.executable}\n", encoding="utf-8")

@@ -25,6 +25,7 @@ def _own(name, text):
 
 COMMANDS = {
     "run": _own("run", "Start a script in every process of a cluster."),
+    "stop": _own("stop", "End a run in the background."),
     "check": _own("check", "Tell whether machines can train together, and how fast."),
     "config": _own("config", "Write options of other commands to a file, which these then take."),
     "convert": Command("slim_data.download_and_convert_data", "Convert a data set to TFRecords."),

@@ -13,7 +13,11 @@ def add_options(parser: Any) -> None:
     Args:
         parser: object with argparse's `add_argument`.
     """
-    parser.add_argument("--python", default=sys.executable, help="Python there. Default: this one.")
+    parser.add_argument(
+        "--python",
+        default=sys.executable,
+        help="Python on other machines. Default: the path of this one.",
+    )
     parser.add_argument(
         "--ssh", default="", metavar="OPTIONS", help="Options for ssh, such as '-p 2200 -i key'."
     )

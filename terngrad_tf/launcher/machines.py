@@ -1,0 +1,192 @@
+"""The machines of a run, from lists of hosts, of addresses, or from a rank table."""
+
+import contextlib
+import dataclasses
+import os
+import queue
+import shlex
+import socket
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from terngrad_tf.launcher.hosts import Host
+from terngrad_tf.launcher.nodes import (
+    ENDED_BY_SSH,
+    Event,
+    LocalNode,
+    LostError,
+    Node,
+    SshNode,
+    explain_ssh,
+)
+
+_NOT_COPIED = (".git", ".venv*", "__pycache__")
+
+
+@dataclasses.dataclass(frozen=True)
+class Remote:
+    """How other machines are reached, and what runs there.
+
+    Attributes:
+        python: path of Python on the other machines.
+        options: further options of ssh.
+        environment: variables for Python there.
+        sync: function of a host, which prepares it; None for no preparation. Default None.
+    """
+
+    python: str
+    options: list[str]
+    environment: Mapping[str, str]
+    sync: Callable[[Host], None] | None = None
+
+
+class ElsewhereNode:
+    """A machine on which somebody else starts the process, at an address that is known.
+
+    Args:
+        address: `host:port` of the process.
+    """
+
+    beats = False
+
+    def __init__(self, address: str) -> None:
+        self.name = address.rpartition(":")[0]
+        self.slots = 1
+        self._address = address
+
+    def open(self, events: "queue.SimpleQueue[Event]") -> None:
+        """See `Node`."""
+        self._events = events
+
+    def address(self, slot: int) -> str:
+        """See `Node`."""
+        return self._address
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """See `Node`; there is nothing to wait for."""
+        for process in message.get("start", {}).get("processes", ()):
+            self._events.put((self, {"exit": [process["rank"], 0, ""]}))
+
+    def close(self) -> None:
+        """See `Node`."""
+
+    def reaches(self) -> bool:
+        """See `Node`."""
+        return True
+
+
+def from_hosts(hosts: Sequence[Host], first_port: int, remote: Remote) -> list[Node]:
+    """Returns a node for each host; its processes take consecutive ports.
+
+    Args:
+        hosts: list of `Host`.
+        first_port: port of a host's first process.
+        remote: how to reach hosts that are not this machine.
+    """
+    return [_node(host, list(range(first_port, first_port + host.slots)), remote) for host in hosts]
+
+
+def from_addresses(addresses: Sequence[str], remote: Remote) -> list[Node]:
+    """Returns a node for each process.
+
+    Args:
+        addresses: `host:port` of each process.
+        remote: how to reach hosts that are not this machine.
+    """
+    return [_node(*_host_and_port(address), remote) for address in addresses]
+
+
+def local_part(addresses: Sequence[str], ranks: Sequence[int]) -> list[Node]:
+    """Returns nodes that start some processes of a cluster on this machine, and no others.
+
+    Args:
+        addresses: `host:port` of all processes.
+        ranks: positions of this machine's processes.
+    """
+    return [
+        LocalNode(*_host_and_port(address)) if rank in ranks else ElsewhereNode(address)
+        for rank, address in enumerate(addresses)
+    ]
+
+
+def on_this_machine(count: int) -> list[Node]:
+    """Returns the node of processes on unused ports of this machine.
+
+    Args:
+        count: number of processes.
+    """
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        ports = [sock.getsockname()[1] for sock in sockets]
+    return [LocalNode(Host("127.0.0.1", count), ports)]
+
+
+def first_slots(hosts: Sequence[Host], count: int) -> list[Host]:
+    """Returns the hosts with the first `count` slots.
+
+    Args:
+        hosts: list of `Host`.
+        count: number of processes.
+
+    Raises:
+        ValueError: there are fewer slots.
+    """
+    available, taken = sum(host.slots for host in hosts), []
+    if available < count:
+        raise ValueError(
+            f"`-np` must be at most the {available} slots of -H. Received: -np={count}"
+        )
+    for host in hosts:
+        if count > 0:
+            taken.append(dataclasses.replace(host, slots=min(host.slots, count)))
+        count -= host.slots
+    return taken
+
+
+def copy_folder(host: Host, options: Sequence[str]) -> None:
+    """Copies the working folder to the same path on a host, without environments and history.
+
+    Args:
+        host: `Host`.
+        options: further options of ssh.
+
+    Raises:
+        LostError: the folder cannot be copied.
+    """
+    folder = os.getcwd()
+    commands = ["mkdir", "-p", folder], ["tar", "-xzf", "-", "-C", folder]
+    unpacked = " && ".join(map(shlex.join, commands))
+    excluded = [f"--exclude={pattern}" for pattern in _NOT_COPIED]
+    packing = subprocess.Popen(
+        ["tar", "-czf", "-", *excluded, "-C", folder, "."], stdout=subprocess.PIPE
+    )
+    sending = subprocess.run(
+        ["ssh", "-o", "BatchMode=yes", *options, "--", host.ssh_target, unpacked],
+        stdin=packing.stdout,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    if packing.stdout is not None:
+        packing.stdout.close()
+    if packing.wait() or sending.returncode:
+        told = sending.stderr.decode("utf-8", "replace").strip().splitlines()
+        why = told[-1] if told else "tar failed"
+        if sending.returncode == ENDED_BY_SSH:
+            why = explain_ssh(ENDED_BY_SSH, why, "")
+        raise LostError(f"{host}: cannot copy {folder}: {why}")
+
+
+def _node(host, ports, remote):
+    if host.is_local():
+        return LocalNode(host, ports)
+    if remote.sync is not None:
+        remote.sync(host)
+    return SshNode(host, ports, remote.python, remote.options, remote.environment)
+
+
+def _host_and_port(address):
+    host, _, port = address.rpartition(":")
+    return Host(host.strip("[]")), [int(port)]

@@ -1,0 +1,102 @@
+"""The processes of a cluster: their jobs, names and variables."""
+
+import dataclasses
+import json
+import shlex
+import signal
+from collections.abc import Mapping, Sequence
+
+WORKER, SERVER = "worker", "ps"
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A process's place in `TF_CONFIG`.
+
+    Attributes:
+        job: "worker", or "ps" for a parameter server.
+        index: number of the process within its job, from 0.
+    """
+
+    job: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.job} {self.index}"
+
+    @property
+    def label(self) -> str:
+        """Short name before lines of output: "0" of worker 0, "ps 0" of parameter server 0."""
+        return str(self.index) if self.job == WORKER else str(self)
+
+
+def tasks_of(count: int, num_servers: int) -> list[Task]:
+    """Returns the tasks of a cluster, workers first.
+
+    Args:
+        count: number of processes.
+        num_servers: how many of the processes are parameter servers.
+    """
+    num_workers = count - num_servers
+    workers = [Task(WORKER, index) for index in range(num_workers)]
+    return workers + [Task(SERVER, index) for index in range(num_servers)]
+
+
+def variables(tasks: Sequence[Task], addresses: Sequence[str], rank: int) -> dict[str, str]:
+    """Returns the environment variables that tell a process its place.
+
+    Args:
+        tasks: tasks of all processes.
+        addresses: `host:port` of all processes, in the same order.
+        rank: position of the process in both.
+    """
+    cluster: dict[str, list[str]] = {}
+    for task, address in zip(tasks, addresses, strict=True):
+        cluster.setdefault(task.job, []).append(address)
+    own, host = tasks[rank], _host(addresses[rank])
+    before = [i for i in range(rank) if tasks[i].job == own.job and _host(addresses[i]) == host]
+    config = {"cluster": cluster, "task": {"type": own.job, "index": own.index}}
+    found = {
+        "TF_CONFIG": json.dumps(config),
+        "TERNGRAD_TF_JOB": own.job,
+        "TERNGRAD_TF_TASK": str(own.index),
+        "TERNGRAD_TF_LOCAL_RANK": str(len(before)),
+    }
+    # Parameter servers keep weights in main memory; GPUs are the workers'.
+    return found if own.job == WORKER else found | {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def end_of(task: Task, machine: str, status: int, last: str) -> tuple[int, str]:
+    """Returns exit status and description of the end of a process that failed.
+
+    Args:
+        task: the process.
+        machine: name of its machine.
+        status: as of `subprocess.Popen`.
+        last: last line of its output.
+    """
+    who = f"{task} on {machine}"
+    if status < 0:
+        return 128 - status, f"{who} was ended by signal {-status} ({signal.strsignal(-status)})"
+    return status, f"{who} ended with status {status}{': ' + last if last else ''}"
+
+
+def shell_line(
+    task: Task, machine: str, folder: str, command: Sequence[str], environment: Mapping[str, str]
+) -> str:
+    """Returns a line that says what a process runs and where, quoted for a shell.
+
+    Args:
+        task: the process.
+        machine: name of its machine.
+        folder: its working folder.
+        command: its command.
+        environment: variables to show.
+    """
+    values = [f"{name}={value}" for name, value in environment.items()]
+    words = ["env", *values, *command]
+    return f"{task} on {machine}: cd {shlex.quote(folder)} && {shlex.join(words)}"
+
+
+def _host(address):
+    return address.rpartition(":")[0]

@@ -1,0 +1,270 @@
+"""What goes wrong between machines is one line on the terminal where the command was typed."""
+
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import tensorflow as tf
+
+from tests.launcher import hosts
+
+SCRIPT = str(pathlib.Path(__file__).with_name("train.py"))
+KERAS = str(pathlib.Path(__file__).with_name("train_keras.py"))
+TRAINING_PORT = 2222
+# How long to wait for a line. Idle machines show each within 30 s.
+PATIENCE_SECONDS = 100
+
+
+class Terminal:
+    """A command, and the lines that a user sees.
+
+    Args:
+        process: `subprocess.Popen` with pipes of text.
+    """
+
+    def __init__(self, process):
+        self.process = process
+        self.lines = []
+        self._readers = [
+            threading.Thread(target=self._read, args=(stream,), daemon=True)
+            for stream in (process.stdout, process.stderr)
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, stream):
+        for line in stream:
+            self.lines.append(line.rstrip("\n"))
+
+    def wait_for(self, pattern):
+        """Waits for a line that contains a pattern; returns it, or None if the command ended."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            is_over = self.process.poll() is not None
+            if is_over:
+                for reader in self._readers:
+                    reader.join(5)
+            for line in list(self.lines):
+                if re.search(pattern, line):
+                    return line
+            if is_over:
+                break
+            time.sleep(0.1)
+        return None
+
+    def status(self):
+        """Waits for the end, and returns the exit status."""
+        return self.process.wait(PATIENCE_SECONDS)
+
+    def told(self):
+        """Lines of `terngrad run` itself."""
+        return [line for line in self.lines if line.startswith("terngrad run: ")]
+
+
+@pytest.mark.slow
+class MessagesTest(tf.test.TestCase):
+    """Four hosts: the user's, one with full disks, one that freezes, one behind a firewall."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = pathlib.Path(self.get_temp_dir()) / self.id().rpartition(".")[2]
+        self.empty = self.folder / "empty"
+        self.empty.mkdir(parents=True)
+        self.cluster = hosts.up(
+            self, "tlmsg", "10.94.0", self.folder, num_hosts=4, mounts=[self.empty]
+        )
+        self.names = self.cluster.names
+        self.port = 3000
+
+    def terminal(self, *arguments, host=0, ssh="", folder=None, **environment):
+        """`terngrad run` on a host with ports of its own, if it is given hosts."""
+        own = ()
+        if "-H" in arguments:
+            self.port += 10
+            own = ("--ssh", f"-F {self.cluster.ssh_config} {ssh}")
+            own += () if "--port" in arguments else ("--port", str(self.port))
+        process = self.cluster.start(
+            *own, *arguments, host=host, folder=folder or self.folder, **environment
+        )
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return Terminal(process)
+
+    def wrapper(self, name, path):
+        """A Python that finds modules in `path` first, as another installation would."""
+        python = self.folder / name
+        python.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        return str(python)
+
+    def check(self, terminal, status, pattern):
+        """That the command ended with a status, and a single line of its own."""
+        self.assertEqual(terminal.status(), status, terminal.lines)
+        self.assertIsNotNone(terminal.wait_for(pattern), terminal.lines)
+        self.assertLen(terminal.told(), 1)
+        self.assertRegex(terminal.told()[0], pattern)
+
+    def test_before_the_processes_start(self):
+        first, second, _, fourth = self.names
+        both = ("-H", f"{first},{second}")
+        script = self.empty / "own.py"
+        script.write_text("print(1)\n")
+        # Other installations: another version, a clock that is an hour ahead.
+        other = self.folder / "other"
+        shutil.copytree(hosts.ROOT / "terngrad_tf" / "launcher", other / "terngrad_tf/launcher")
+        for file in (hosts.ROOT / "terngrad_tf").glob("*.py"):
+            shutil.copy(file, other / "terngrad_tf")
+        (other / "terngrad_tf" / "version.py").write_text('__version__ = "0.0.1"\n')
+        skewed = self.folder / "skewed"
+        skewed.mkdir()
+        (skewed / "sitecustomize.py").write_text(
+            "import time\nnow = time.time\ntime.time = lambda: now() + 3600\n"
+        )
+        taken = "import socket; s = socket.create_server(('', 4000)); print(1, flush=True); input()"
+        listener = subprocess.Popen(
+            self.cluster.network.on_host(1, [sys.executable, "-c", taken]),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self.addCleanup(listener.communicate)
+        listener.stdout.readline()
+        drop = self.firewall(3, "tcp dport 2200 drop")
+        keyless = self.folder / "keyless"
+        text = self.cluster.ssh_config.read_text()
+        keyless.write_text(re.sub("IdentityFile .*", "IdentityFile none", text))
+        version = self.wrapper("version", other)
+        clock = self.wrapper("clock", f"{skewed}:{hosts.ROOT}")
+        rows = [
+            # A host that is down, or a wrong name.
+            (
+                ("-H", f"{first},10.94.0.99", SCRIPT),
+                {},
+                2,
+                r"10\.94\.0\.99: ssh failed: .*No route",
+            ),
+            (("-H", f"{first},no-such-host", SCRIPT), {}, 2, "no-such-host: ssh failed: .*resolve"),
+            # A wrong port of ssh.
+            ((*both, SCRIPT), {"ssh": "-p 2299"}, 2, f"{second}: ssh failed: .*Connection refused"),
+            # A port that is taken there.
+            (
+                (*both, "--port", "4000", SCRIPT),
+                {},
+                2,
+                f"{second}: cannot listen on port 4000: another program uses it; --port takes",
+            ),
+            # No key.
+            (
+                (*both, SCRIPT),
+                {"ssh": f"-F {keyless}"},
+                2,
+                f"{second}: ssh failed: .*Permission denied.*must work without a password",
+            ),
+            # Another Python, another version, another clock.
+            ((*both, "--python", "/nope", "-m", "this"), {}, 2, f"{second}: has no program /nope"),
+            (
+                (*both, "--python", version, SCRIPT),
+                {},
+                2,
+                rf"{second} has terngrad_tf 0\.0\.1, this machine ",
+            ),
+            (
+                (*both, "--python", clock, SCRIPT, "end"),
+                {},
+                0,
+                rf"the clock of {second} is \+3600 s off this machine",
+            ),
+            # TF_CONFIG.
+            ((*both, SCRIPT), {"TF_CONFIG": "{}"}, 2, "TF_CONFIG is set already; unset it"),
+            # The script is missing there, and a disk is full.
+            (
+                (*both, str(script)),
+                {},
+                2,
+                f"{second}: no file {script}; copy it there, or use --sy",
+            ),
+            (
+                (*both, SCRIPT, "fill", str(self.empty)),
+                {},
+                1,
+                f"worker 1 on {second} ended with status 1: OSError: .*No space left on device",
+            ),
+            # No terngrad_tf there.
+            (
+                (*both, "--python", "/usr/bin/python3", SCRIPT),
+                {"PYTHONPATH": ""},
+                2,
+                f"{second}: its /usr/bin/python3 has no terngrad_tf .*install it there",
+            ),
+        ]
+        if old := next(pathlib.Path.home().glob(".pyenv/versions/3.[6-9].*/bin/python"), None):
+            line = rf"{second}: its Python is 3\.\d, and must be 3\.10 or newer"
+            rows.append(((*both, "--python", str(old), "-m", "this"), {}, 2, line))
+        if drop:
+            # A firewall.
+            row = (("-H", f"{first},{fourth}", SCRIPT), {}, 2, f"{fourth}: ssh failed: .*timed out")
+            rows.append(row)
+        for arguments, more, *expected in rows:
+            with self.subTest(arguments=arguments, **more):
+                self.check(self.terminal(*arguments, **more), *expected)
+
+    def firewall(self, host, rule):
+        """Drops packets that come to a host; returns False if this machine cannot."""
+        if shutil.which("nft") is None:
+            return False
+        rules = f"table inet f {{ chain c {{ type filter hook input priority 0; {rule}; }}; }}"
+        done = subprocess.run(
+            self.cluster.network.on_host(host, ["nft", rules]), capture_output=True, text=True
+        )
+        return done.returncode == 0
+
+    def test_started_by_hand(self):
+        chief = ("--nodes", "2", "--chief", f"{self.names[0]}:2300")
+        wrong = ("--nodes", "2", "--chief", f"{self.names[0]}:2399")
+        first = self.terminal(*chief, "--node", "0", SCRIPT)
+        second = self.terminal(*wrong, "--node", "1", SCRIPT, host=1)
+        line = r"waiting for machine 0: 10\.94\.0\.1:2399 does not answer: Connection refused"
+        self.assertIsNotNone(second.wait_for(line), second.lines)
+        self.assertIsNotNone(first.wait_for("waiting for machine 1$"), first.lines)
+        for terminal in (first, second):
+            self.assertLen(terminal.told(), 1)
+
+    def test_while_they_run(self):
+        first, _, third, fourth = self.names
+        if not self.firewall(3, f"tcp dport {TRAINING_PORT} drop"):
+            self.skipTest("needs nft, and a kernel that has it: apt-get install nftables")
+        port = ("--port", str(TRAINING_PORT))
+        blocked = self.terminal(*port, "-H", f"{first},{fourth}", KERAS)
+        frozen = self.terminal("-H", f"{first},{third}", SCRIPT, "wait")
+        self.assertIsNotNone(frozen.wait_for(r"\[1\] ready"), frozen.lines)
+        # All of the third host stops.
+        pids = subprocess.run(
+            ["ip", "netns", "pids", "tlmsg2"], capture_output=True, text=True, check=True
+        ).stdout.split()
+        for pid in pids:
+            os.kill(int(pid), signal.SIGSTOP)
+        try:
+            self.assertEqual(frozen.status(), 3, frozen.lines)
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGCONT)
+        # Either ssh or the missing heartbeats tell first.
+        self.assertLen(frozen.told(), 1)
+        self.assertRegex(
+            frozen.told()[0],
+            f"lost {third}: (no sign of life for 20 s|the connection broke, or)",
+        )
+        line = r"^\[0\] waiting for worker 1 \(10\.94\.0\.4:2222: timed out\)$"
+        self.assertIsNotNone(blocked.wait_for(line), blocked.lines)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
