@@ -66,9 +66,9 @@ class ClusterTest(tf.test.TestCase):
         results, statuses, outputs = self.start("again", **saves)
         self.assertEqual(statuses, [0, 0], outputs)
         self.assertFalse(unfinished.exists())
-        # The chief alone writes there, once for each of the checkpoints.
+        # The chief alone writes there.
         renamed = [int(result.pop("renamed")) for result in results]
-        self.assertGreater(renamed[0], 2)
+        self.assertGreater(renamed[0], 0)
         self.assertEqual(renamed[1], 0)
         for result in whole:
             result.pop("renamed")
