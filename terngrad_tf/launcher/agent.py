@@ -31,8 +31,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from terngrad_tf.launcher.lines import read_lines
-from terngrad_tf.launcher.remarks import Remarks
+from terngrad_tf.launcher.output.lines import read_lines
+from terngrad_tf.launcher.output.remarks import Remarks
 from terngrad_tf.launcher.supervisor import end_with_parent
 from terngrad_tf.version import __version__
 

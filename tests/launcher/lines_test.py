@@ -7,7 +7,7 @@ import unittest
 
 import pytest
 
-from terngrad_tf.launcher.lines import read_lines
+from terngrad_tf.launcher.output.lines import read_lines
 
 
 def of_bytes(*chunks, progress_seconds=1e9):

@@ -12,7 +12,8 @@ import threading
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.launcher import batch_systems, parse_hosts, remarks
+from terngrad_tf.launcher import batch_systems, parse_hosts
+from terngrad_tf.launcher.output import remarks
 from tests.launcher import hosts
 
 ROOT = hosts.ROOT

@@ -18,10 +18,11 @@ from terngrad_tf.common.addresses import (
 )
 from terngrad_tf.common.arguments import shown
 from terngrad_tf.distribute.cluster import rank_table
-from terngrad_tf.launcher import background, batch_systems, machines, output, remote_nodes
+from terngrad_tf.launcher import background, batch_systems, machines, remote_nodes
 from terngrad_tf.launcher.coordinator import STATUS_NODE, Coordinator, Plan
 from terngrad_tf.launcher.hosts import Host, parse_hosts
 from terngrad_tf.launcher.nodes import LocalNode, LostError
+from terngrad_tf.launcher.output import logs
 
 PROGRAM = run_options.PROGRAM
 parser = run_options.parser
@@ -76,7 +77,7 @@ def _run(values, started: Callable[[], None]):
     plan = _plan(values, os.environ, sum(node.slots for node in nodes))
     token = _token(values)
     with contextlib.ExitStack() as stack:
-        write = stack.enter_context(output.writer(None if values.dry_run else values.log_dir))
+        write = stack.enter_context(logs.writer(None if values.dry_run else values.log_dir))
         if place is not None and place.node:
             ports = _ports_of(place, values.np or 1)
             last = remote_nodes.join(
@@ -235,4 +236,4 @@ def _sync(host, options):
 
 
 def _report(line):
-    output.show(sys.stderr, f"{PROGRAM}: {line}")
+    logs.show(sys.stderr, f"{PROGRAM}: {line}")

@@ -1,0 +1,1 @@
+"""What processes write: read, sorted, shown and logged."""
