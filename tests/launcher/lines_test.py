@@ -1,8 +1,7 @@
 """What `terngrad run` shows of lines, and of progress bars that rewrite one."""
 
-import os
+import io
 import sys
-import threading
 import unittest
 
 import pytest
@@ -10,19 +9,25 @@ import pytest
 from terngrad_tf.launcher.output.lines import read_lines
 
 
+class Chunks(io.RawIOBase):
+    """A stream of which each read returns a chunk."""
+
+    def __init__(self, chunks):
+        self._chunks = iter(chunks)
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        chunk = next(self._chunks, b"")
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+
 def of_bytes(*chunks, progress_seconds=1e9):
-    """Lines of a pipe into which chunks are written one after another."""
-    reader, writer = os.pipe()
-    lines = []
-    with os.fdopen(reader, "rb") as stream:
-        found = read_lines(stream, progress_seconds)
-        thread = threading.Thread(target=lambda: lines.extend(found))
-        thread.start()
-        with os.fdopen(writer, "wb", buffering=0) as end:
-            for chunk in chunks:
-                end.write(chunk)
-        thread.join()
-    return lines
+    """Lines of a stream that brings chunks one after another."""
+    pieces = [chunk[i : i + 4096] for chunk in chunks for i in range(0, len(chunk), 4096)]
+    return list(read_lines(io.BufferedReader(Chunks(pieces)), progress_seconds))
 
 
 class LinesTest(unittest.TestCase):

@@ -154,8 +154,9 @@ class Table:
             indices=[self.index],
             step=self.step,
         )
-        (sums,), _, (noise,) = reduce_bucket(bucket, self.wire)
-        return tf.reshape(sums[0], [self.shape[0], self.width]), noise
+        (sums,), _, noise = reduce_bucket(bucket, self.wire)
+        assert noise is not None  # the gradients are rotated
+        return tf.reshape(sums[0], [self.shape[0], self.width]), noise[0]
 
 
 def reduce_tables(tables: Sequence[Table]) -> tuple[list[Any], list[Any], Any]:

@@ -118,10 +118,10 @@ class _Exchanges:
         latest = self.bytes.latest
         if latest is None:
             return None
-        traffic, *sparse = latest
+        traffic, received_bytes, float32_bytes = latest
         streams = self.streams.latest
         # Another model with the same number of variables may send no streams.
         if streams is not None and streams[0] == traffic:
             received = traffic.received_bytes + streams[1]
             traffic = dataclasses.replace(traffic, received_bytes=received)
-        return traffic + sparse_traffic(*sparse, traffic.num_members)
+        return traffic + sparse_traffic(received_bytes, float32_bytes, traffic.num_members)

@@ -1,1 +1,3 @@
 """What processes write: read, sorted, shown and logged."""
+
+__all__ = []

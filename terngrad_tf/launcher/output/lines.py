@@ -38,10 +38,12 @@ def read_lines(stream: BufferedIOBase, progress_seconds: float = PROGRESS_SECOND
         if b"\r" in pending:
             # The state after the last carriage return may be incomplete.
             before, _, last = pending.rpartition(b"\r")
-            if time.monotonic() >= shown + progress_seconds and (state := _last_state(before)):
+            state = _last_state(before)
+            if state and time.monotonic() >= shown + progress_seconds:
                 yield _text(state)
                 shown = time.monotonic()
-            pending = b"\r" + last
+            # A line may end with a carriage return before its line end.
+            pending = state + b"\r" + last
         while len(pending) > _LONGEST_LINE:
             yield _text(pending[:_LONGEST_LINE])
             pending = pending[_LONGEST_LINE:]
