@@ -36,6 +36,7 @@ ELSEWHERE = {
     "chaos": "bin/chaos_test.py",
     "cluster.picture": "readme_test.py",
     "compare": "compare_test.py",
+    "embeddings": "embeddings_results_test.py",
     "fidelity": "fidelity_test.py",
     "fidelity.budget_picture": "fidelity_test.py",
     "fidelity.default": "fidelity_test.py",

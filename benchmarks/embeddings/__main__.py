@@ -1,0 +1,58 @@
+"""Trains a text classifier by rows of its embedding as floats, rounded rows and whole tensors.
+
+    sudo apt-get install bible-kjv && bible -f gen1:1-rev22:21 > kjv.txt
+    python -m benchmarks.embeddings --text=kjv.txt
+
+A bag of embeddings (8,192 words, 64 columns) and a hidden layer tell from which of the 66 books a
+verse is. Four replicas share batches of 128 verses; every fifth verse is for the test. A seed fixes
+initial weights and batches for all ways alike, so differences to float are paired; p is from
+Student's paired test. Bytes are those that a replica receives in a step if each is a separate host.
+The JSON file keeps finished runs; repeat the command to resume or to add seeds.
+"""
+
+import os
+import pathlib
+import time
+
+from absl import app, flags
+
+from benchmarks.embeddings import tables, training
+from benchmarks.lib import figures
+
+_TEXT = flags.DEFINE_string("text", None, "Text file with a verse a line, such as `Ge1:1 In ...`.")
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3", "4", "5"], "Seeds; each is one run.")
+_EPOCHS = flags.DEFINE_integer("epochs", 3, "Passes through the verses.", lower_bound=1)
+_JSON = flags.DEFINE_string("json", "embeddings.json", "File with the finished runs.")
+
+
+def main(argv):
+    """Trains the missing runs and prints the table."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    settings = {"text": pathlib.Path(_TEXT.value).name, "epochs": _EPOCHS.value}
+    runs = figures.read_finished(_JSON.value, settings, "rows")
+    done = {(run["optimizer"], run["way"], run["seed"]) for run in runs}
+    parts = training.load(_TEXT.value)
+    for seed in map(int, _SEEDS.value):
+        for optimizer in tables.RATES:
+            for way in tables.WAYS:
+                if (optimizer, way, seed) in done:
+                    continue
+                start = time.perf_counter()
+                found = training.train(*parts, optimizer, way, seed, _EPOCHS.value)
+                runs.append({"optimizer": optimizer, "way": way, "seed": seed, **found})
+                figures.write_json(_JSON.value, {"settings": settings, "rows": runs})
+                seconds = time.perf_counter() - start
+                print(
+                    f"{optimizer}, {way}, seed {seed}: {100 * found['accuracy']:.2f} %"
+                    f" ({seconds:.0f} s)",
+                    flush=True,
+                )
+    print(f"\n{tables.table(runs)}")
+    return 0
+
+
+if __name__ == "__main__":
+    flags.mark_flag_as_required("text")
+    app.run(main)

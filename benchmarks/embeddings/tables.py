@@ -1,0 +1,47 @@
+"""Ways to exchange the gradients of embeddings, and the table of their results."""
+
+import statistics
+
+from benchmarks.fidelity import tables
+
+FLOAT = "float"
+# Options of the strategy.
+WAYS = {
+    FLOAT: {"grad_bits": 32},
+    "ternary, rows as floats": {"sparse_as_dense": False},
+    "ternary, default": {},
+    "ternary, whole tensors": {"sparse_as_dense": True},
+    "4-bit, default": {"grad_bits": 4},
+}
+RATES = {"Adam": 0.01, "SGD, momentum 0.9": 1.0}
+
+
+def table(runs):
+    """Returns a Markdown table of accuracies and bytes."""
+    lines = [
+        "| optimizer | gradients | accuracy / % | points to float | p | bytes a step | fewer |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for optimizer in RATES:
+        found = {
+            way: {
+                run["seed"]: run
+                for run in runs
+                if (run["optimizer"], run["way"]) == (optimizer, way)
+            }
+            for way in WAYS
+        }
+        for way, by_seed in found.items():
+            if not by_seed:
+                continue
+            own = by_seed.values()
+            received, floats = (
+                statistics.mean(run[name] for run in own)
+                for name in ("received_bytes", "float32_bytes")
+            )
+            cells = [optimizer, way, tables.mean([100 * run["accuracy"] for run in own], 2)]
+            to_float = tables.difference(by_seed, found[FLOAT], "accuracy")
+            cells += ["", ""] if way == FLOAT else to_float
+            cells += [f"{received:,.0f}", f"{floats / received:.1f} times"]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
