@@ -94,7 +94,12 @@ def chief_writes(config):
     for number, scope in enumerate((strategy.scope, contextlib.nullcontext)):
         model = build(strategy)
         folder = os.path.join(config["folder"], f"model_{number}")
-        callbacks = [keras.callbacks.EarlyStopping("loss", restore_best_weights=True)]
+        backup = f"{folder}_backup_{strategy.process_index}"
+        callbacks = [
+            keras.callbacks.EarlyStopping("loss", restore_best_weights=True),
+            # The only one that writes and must run on all.
+            keras.callbacks.BackupAndRestore(backup),
+        ]
         results["initial"].append(digest(model.weights))
         if strategy.is_chief:
             os.makedirs(folder)
@@ -103,7 +108,6 @@ def chief_writes(config):
             callbacks += [
                 keras.callbacks.ModelCheckpoint(f"{name}.keras"),
                 keras.callbacks.ModelCheckpoint(f"{name}.weights.h5", save_weights_only=True),
-                keras.callbacks.BackupAndRestore(os.path.join(folder, "backup")),
                 keras.callbacks.TensorBoard(folder, histogram_freq=1, write_graph=False),
                 Alone(folder, scope),
             ]
