@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -101,6 +102,7 @@ class MessagesTest(tf.test.TestCase):
     def wrapper(self, name, path):
         """A Python that finds modules in `path` first, as another installation would."""
         python = self.folder / name
+        path = shlex.quote(str(path))
         python.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {sys.executable} "$@"\n')
         python.chmod(0o755)
         return str(python)
@@ -119,7 +121,8 @@ class MessagesTest(tf.test.TestCase):
         script.write_text("print(1)\n")
         # Other installations: another version, a clock that is an hour ahead.
         other = self.folder / "other"
-        shutil.copytree(hosts.ROOT / "terngrad_tf" / "launcher", other / "terngrad_tf/launcher")
+        for part in ("common", "launcher"):
+            shutil.copytree(hosts.ROOT / "terngrad_tf" / part, other / "terngrad_tf" / part)
         for file in (hosts.ROOT / "terngrad_tf").glob("*.py"):
             shutil.copy(file, other / "terngrad_tf")
         (other / "terngrad_tf" / "version.py").write_text('__version__ = "0.0.1"\n')
