@@ -56,7 +56,7 @@ class ExamplesTest(unittest.TestCase):
             scripts[path.stem] = "\n".join(code)
         self.assertEqual(set(scripts), {"first_steps", "looking_into_gradients"})
         with tempfile.TemporaryDirectory() as folder:
-            results = forked_scripts.run_all(scripts, pathlib.Path(folder), MPLBACKEND="agg")
+            results = forked_scripts.run_all(scripts, pathlib.Path(folder))
         for name, (status, output) in results.items():
             with self.subTest(notebook=name):
                 self.assertEqual(status, 0, output[-3000:])

@@ -31,7 +31,7 @@ def run_all(scripts, folder):
         [sys.executable, "-m", "tests.forked_scripts", str(folder), *names],
         check=True,
         cwd=ROOT,
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"},
+        env=os.environ | {"MPLBACKEND": "agg", "TF_CPP_MIN_LOG_LEVEL": "2"},
     )
     results = {}
     for name in scripts:
