@@ -85,8 +85,7 @@ def table(source):
     lines = ["| name | purpose |", "|---|---|"]
     for name in (*classes, *functions):
         path, node = public[name]
-        target = name if name in classes else f"{FUNCTIONS}.md#{path}"
-        target = target if name in functions else f"{name}.md"
+        target = f"{FUNCTIONS}.md#{path}" if name in functions else f"{name}.md"
         text = ast.get_docstring(node) if isinstance(node, ast.ClassDef | ast.FunctionDef) else ""
         about = " ".join((text or "").split("\n\n")[0].split()).replace("|", "\\|")
         lines.append(f"| [`{name}`]({prefix}{target}) | {about} |")

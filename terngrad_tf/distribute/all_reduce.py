@@ -15,6 +15,7 @@ from terngrad_tf.distribute.exchange.plan import LocalScales, Plan, positions_of
 from terngrad_tf.distribute.exchange.quantization import Quantization
 from terngrad_tf.distribute.exchange.traffic import Traffic
 from terngrad_tf.distribute.steps.contexts import gradients_are_of_one_size
+from terngrad_tf.distribute.steps.slices import as_dense
 from terngrad_tf.distribute.telemetry import statistics
 from terngrad_tf.distribute.telemetry.last_step import TrafficLog
 from terngrad_tf.distribute.telemetry.measurements import Measurements
@@ -246,12 +247,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         """
         if self.sparse_as_dense is not True:
             return list(gradients)
-        return [
-            tf.ensure_shape(tf.convert_to_tensor(gradient), gradient.shape)
-            if isinstance(gradient, tf.IndexedSlices)
-            else gradient
-            for gradient in gradients
-        ]
+        return [as_dense(gradient, gradient.shape) for gradient in gradients]
 
     def local_scales(
         self, gradients: Sequence[Any], paths: Sequence[Any], num_replicas: int
@@ -308,8 +304,10 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             plan = plan.with_rounded_rows()
         handshake.compare_models(strategy, plan.first, sorted(sum(plan.buckets, plan.rows)))
         wire = self._wire_choice.wire(plan.context, plan.job)
-        trial = wire if isinstance(wire, WireTrial) else None
-        plan = plan.by(wire.wires[0] if isinstance(wire, WireTrial) else wire)
+        trial = None
+        if isinstance(wire, WireTrial):
+            trial, wire = wire, wire.wires[0]
+        plan = plan.by(wire)
         sums: dict[int, Any] = _reduce_exactly(plan, plan.sparse)
         plan, of_rows, noise_of_rows = self._reduce_rows(plan)
         if self.quantization.float_steps is None or not plan.buckets:

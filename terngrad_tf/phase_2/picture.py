@@ -38,7 +38,7 @@ def draw(result: SubspaceResult, accuracies: Accuracies) -> pathlib.Path:
 
     Args:
         result: `SubspaceResult` of the run.
-        accuracies: result of `subspace_phases.evaluate_phases`.
+        accuracies: result of `phases.evaluate_phases`.
 
     Returns:
         `pathlib.Path` of the PNG, subspace.png in the run's folder; an existing file is replaced.

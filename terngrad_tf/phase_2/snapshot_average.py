@@ -27,7 +27,7 @@ def average_run(config: AverageConfig) -> tuple[str, Start, int]:
         config: `AverageConfig`.
 
     Returns:
-        Triple of the checkpoint's path, the `subspace_source.Start` of the original run and the
+        Triple of the checkpoint's path, the `source.Start` of the original run and the
         number of snapshots.
 
     Raises:

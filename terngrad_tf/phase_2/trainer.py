@@ -38,7 +38,7 @@ class SubspaceResult:
     Args:
         step: number of steps done.
         checkpoint: path of the newest checkpoint.
-        start: `subspace_source.Start` of the run.
+        start: `source.Start` of the run.
         subspace: the `Subspace`.
         config: the run's `SubspaceConfig`, with the initial run's network.
         is_chief: whether this process keeps the run's folder.
@@ -175,7 +175,7 @@ def _move_to_start(config, start, subspace, network):
 
 
 def _find_start(config, strategy):
-    """Returns the chief's `subspace_source.Start` on all processes."""
+    """Returns the chief's `source.Start` on all processes."""
 
     def find():
         start = source.find_start(config.basis.pretrained_weight_path)

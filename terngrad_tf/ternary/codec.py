@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -22,8 +23,8 @@ def digits_per_word(base: int) -> int:
     return count
 
 
-def num_words(num_elements: int, base: int) -> int:
-    """Returns the number of words that `pack` needs for `num_elements` digits."""
+def num_words(num_elements: Any, base: int) -> Any:
+    """Returns the number of words that `pack` needs for `num_elements` digits, also a tensor."""
     return -(-num_elements // digits_per_word(base))
 
 
@@ -57,7 +58,7 @@ def pack(digits: tf.Tensor, base: int, *, padding: int = 0) -> tf.Tensor:
     """Packs digits into words, plane-major: digit j of word i is element `j * num_words + i`.
 
     Args:
-        digits: integer tensor of shape [n], n static, values 0..base-1 (not checked).
+        digits: integer tensor of shape [n], values 0..base-1 (not checked).
         base: number of values of a digit.
         padding: digit that fills the last places.
 
@@ -72,7 +73,8 @@ def pack(digits: tf.Tensor, base: int, *, padding: int = 0) -> tf.Tensor:
     TensorShape([1])
     """
     digits = tf.convert_to_tensor(digits)
-    size = digits.shape[0]
+    # Static, if it can be, for the shape of the words.
+    size = tf.size(digits) if digits.shape[0] is None else digits.shape[0]
     count, width = digits_per_word(base), num_words(size, base)
     digits = tf.pad(digits, [[0, count * width - size]], constant_values=padding)
     planes = tf.unstack(tf.cast(tf.reshape(digits, [count, width]), tf.uint32), num=count)

@@ -70,7 +70,8 @@ def encode_rows(
         rule.factor(tf.constant(1.0)),
         _random_words(num_blocks, *keys),
     )
-    return tf.concat([tf.bitcast(scales, tf.int32), _pack(codes + levels, 2 * levels + 1)], 0)
+    packed = codec.pack(tf.reshape(codes + levels, [-1]), 2 * levels + 1)
+    return tf.concat([tf.bitcast(scales, tf.int32), packed], 0)
 
 
 def decode_rows(
@@ -110,17 +111,8 @@ def _random_words(num_blocks, element_key, mix_key):
     return tf.reshape(random_bits.fmix32(numbers, mix_key), tf.stack([num_blocks, BLOCK]))
 
 
-def _pack(digits, base):
-    """`codec.pack` of digits of a number that only the step knows."""
-    planes, width = codec.digits_per_word(base), codec.num_words(tf.size(digits), base)
-    digits = tf.cast(tf.reshape(digits, [tf.size(digits)]), tf.uint32)
-    digits = tf.pad(digits, [[0, planes * width - tf.size(digits)]])
-    digits = tf.reshape(digits, tf.stack([planes, width]))
-    return tf.bitcast(codec.join_planes(tf.unstack(digits, planes), base), tf.int32)
-
-
 def _unpack(words, num_digits, base):
-    """Inverse of `_pack` for each of several members' words."""
+    """Inverse of `codec.pack` for each of several members' words."""
     words = tf.bitcast(words, tf.uint32)
     planes = [codec.plane(words, digit, base) for digit in range(codec.digits_per_word(base))]
     return tf.cast(tf.concat(planes, 1)[:, :num_digits], tf.int32)

@@ -73,9 +73,11 @@ def _report_end(result):
 def _run(values, started: Callable[[], None]):
     place = _place(values, os.environ)
     run_options.check(values, place is not None)
-    nodes = _nodes(values) if place is None else []
-    plan = _plan(values, os.environ, sum(node.slots for node in nodes))
+    devices = rank_table.read_rank_table(values.rank_table) if values.rank_table else []
+    nodes = _nodes(values, devices) if place is None else []
+    each = _each(values, os.environ, devices, sum(node.slots for node in nodes))
     token = _token(values)
+    plan = _plan(values, os.environ, each, token)
     with contextlib.ExitStack() as stack:
         write = stack.enter_context(logs.writer(None if values.dry_run else values.log_dir))
         if place is not None and place.node:
@@ -129,7 +131,7 @@ def _place(values, environment):
     return batch_systems.Place(values.nodes, node, (host.strip("[]"), int(port)), values.name)
 
 
-def _plan(values, environment, num_processes):
+def _plan(values, environment, each, token):
     command = list(values.command)
     script = None
     if command[:1] == ["--"]:
@@ -153,13 +155,13 @@ def _plan(values, environment, num_processes):
     passed.setdefault("PYTHONUNBUFFERED", "1")
     passed.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if values.token_file is not None:
-        passed[tokens.VARIABLE] = tokens.token_from_file(values.token_file)
+        passed[tokens.VARIABLE] = token
     return Plan(
         command=command,
         folder=os.getcwd(),
         script=script,
         environment=passed,
-        each=_each(values, environment, num_processes),
+        each=each,
         num_servers=len(parse_addresses("--ps-hosts", values.ps_hosts)),
         max_restarts=values.max_restarts,
         min_workers=values.min_workers,
@@ -168,10 +170,9 @@ def _plan(values, environment, num_processes):
     )
 
 
-def _each(values, environment, num_processes):
+def _each(values, environment, devices, num_processes):
     """Returns the variables of each worker."""
-    if values.rank_table and "CUDA_VISIBLE_DEVICES" not in environment:
-        devices = rank_table.read_rank_table(values.rank_table)
+    if devices and "CUDA_VISIBLE_DEVICES" not in environment:
         return [{"CUDA_VISIBLE_DEVICES": str(device.device_id)} for device in devices]
     count = num_processes - len(parse_addresses("--ps-hosts", values.ps_hosts))
     found: dict[str, list[str]] = {}
@@ -201,9 +202,8 @@ def _ports_of(place, count):
     return list(range(first, first + count))
 
 
-def _nodes(values):
-    if values.rank_table:
-        devices = rank_table.read_rank_table(values.rank_table)
+def _nodes(values, devices):
+    if devices:
         ranks, reached = rank_table.on_this_machine(devices, values.server_id)
         port = values.port or remote_options.PORT
         return machines.local_part(rank_table.addresses(reached, port), ranks)

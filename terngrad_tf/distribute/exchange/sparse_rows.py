@@ -14,6 +14,7 @@ import tensorflow as tf
 from terngrad_tf.distribute.exchange.buckets import Bucket, ReductionContext, reduce_bucket
 from terngrad_tf.distribute.exchange.quantization import Quantization
 from terngrad_tf.distribute.exchange.traffic import WORD_BYTES
+from terngrad_tf.distribute.steps.slices import distinct_rows
 from terngrad_tf.ternary import block_sizes, rows
 
 _PADDING = -1
@@ -79,11 +80,10 @@ class Table:
         for _, gradients in self.members:
             # Positions of several lookups are told apart by multiples of the number of rows.
             positions = tf.concat([tf.cast(g.indices, tf.int64) for g in gradients], 0)
-            positions, place = tf.unique(tf.cast(positions % self.shape[0], tf.int32))
+            positions = tf.cast(positions % self.shape[0], tf.int32)
             values = [tf.cast(g.values, tf.float32) for g in gradients]
             values = [tf.reshape(v, tf.stack([tf.shape(v)[0], self.width])) for v in values]
-            values = tf.concat(values, 0)
-            summed = tf.math.unsorted_segment_sum(values, place, tf.size(positions))
+            positions, summed = distinct_rows(positions, tf.concat(values, 0))
             lengths = tf.reduce_sum(tf.square(summed), 1)
             order = tf.argsort(lengths, direction="DESCENDING", stable=True)
             distinct.append((tf.gather(positions, order), tf.gather(summed, order)))

@@ -21,6 +21,7 @@ from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.devices import variable_paths
 from terngrad_tf.distribute.private.strategies.cross_device_ops import gradient_ops
 from terngrad_tf.distribute.private.strategies.strategies import is_own
+from terngrad_tf.distribute.steps.slices import as_dense
 
 
 class Rounded(typing.NamedTuple):
@@ -123,16 +124,10 @@ def with_noise(
         return list(gradients)
     indices = [optimizer._get_variable_index(variable) for variable in variables]
     return [
-        g if n is None or kept.average_of(i) is None else Rounded(_dense(g, v.shape), n)
+        # Rows of rounded gradients are distinct, as all corrected optimizers need them.
+        g if n is None or kept.average_of(i) is None else Rounded(as_dense(g, v.shape), n)
         for g, n, i, v in zip(gradients, noise, indices, variables, strict=True)
     ]
-
-
-def _dense(gradient, shape):
-    """Converts sparse rows, which are distinct, as all corrected optimizers do."""
-    if not isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    return tf.ensure_shape(tf.convert_to_tensor(gradient), shape)
 
 
 def clipped_share(gradient: tf.Tensor, clipped: tf.Tensor) -> tf.Tensor:

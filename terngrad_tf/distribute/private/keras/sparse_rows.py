@@ -19,6 +19,7 @@ from terngrad_tf.distribute.private.replicas.devices import (
     mirrored,
     per_replica,
 )
+from terngrad_tf.distribute.steps.slices import distinct_rows
 
 # Operations that make positions unique, and operations that keep positions and their order.
 _UNIQUE = ("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2")
@@ -83,8 +84,7 @@ def sum_rows(strategy: tf.distribute.Strategy, value: Any, num_rows: int) -> Any
     for device, slices in zip(devices, local_tensors(value, len(devices)), strict=True):
         if device not in of_device:
             with tf.device(device):
-                positions, place = tf.unique(slices.indices)
-                rows = tf.math.unsorted_segment_sum(slices.values, place, tf.size(positions))
+                positions, rows = distinct_rows(slices.indices, slices.values)
                 of_device[device] = tf.IndexedSlices(rows, positions % num_rows, slices.dense_shape)
     return mirrored([of_device[device] for device in devices])
 
