@@ -5,9 +5,11 @@ import statistics
 from benchmarks.fidelity import tables
 
 FLOAT = "float"
-# Options of the strategy.
+# Options of the strategy; None is Keras without a strategy.
 WAYS = {
+    "Keras, one process": None,
     FLOAT: {"grad_bits": 32},
+    "float, whole tensors": {"grad_bits": 32, "sparse_as_dense": True},
     "ternary, rows as floats": {"sparse_as_dense": False},
     "ternary, default": {},
     "ternary, whole tensors": {"sparse_as_dense": True},
@@ -35,13 +37,16 @@ def table(runs):
             if not by_seed:
                 continue
             own = by_seed.values()
-            received, floats = (
-                statistics.mean(run[name] for run in own)
-                for name in ("received_bytes", "float32_bytes")
-            )
             cells = [optimizer, way, tables.mean([100 * run["accuracy"] for run in own], 2)]
             to_float = tables.difference(by_seed, found[FLOAT], "accuracy")
             cells += ["", ""] if way == FLOAT else to_float
-            cells += [f"{received:,.0f}", f"{floats / received:.1f} times"]
+            cells += _bytes(own) if WAYS[way] is not None else ["", ""]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _bytes(runs):
+    received, floats = (
+        statistics.mean(run[name] for run in runs) for name in ("received_bytes", "float32_bytes")
+    )
+    return [f"{received:,.0f}", f"{floats / received:.1f} times"]
