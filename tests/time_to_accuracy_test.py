@@ -107,11 +107,28 @@ class WorkloadTest(unittest.TestCase):
         self.assertEqual(sorted(chosen), list(range(6 * size)))
         self.assertNotEqual(list(alone[0][0]), list(alone[0][3]))
 
+    def test_a_worker_alone_takes_the_images_of_all(self):
+        of_two = [next(workload.batches(1000, 1, worker, 2)) for worker in (0, 1)]
+        alone = next(workload.batches(1000, 1, 0, 1, num_shares=2))
+        np.testing.assert_array_equal(alone, np.concatenate(of_two))
+
     def test_rate_rises_and_falls(self):
         rates = [workload.learning_rate(0.1, step, 512) for step in range(513)]
         self.assertEqual(max(rates), rates[workload.WARM_UP])
-        self.assertEqual((rates[0], rates[16], rates[512]), (0, 0.05, 0))
+        self.assertEqual((rates[15], rates[31], rates[512]), (0.05, 0.1, 0))
+        self.assertGreater(rates[0], 0)
         self.assertAlmostEqual(rates[272], 0.05)
+
+    def test_momentum_of_pytorch_takes_the_steps_of_keras(self):
+        gradients = np.random.default_rng(0).standard_normal(64)
+        velocity = buffer = 0.0
+        last = None
+        for step, gradient in enumerate(gradients):
+            rate = workload.learning_rate(0.1, step, 64)
+            velocity = workload.MOMENTUM * velocity + rate * gradient
+            buffer = workload.momentum(rate, last) * buffer + gradient
+            self.assertAlmostEqual(rate * buffer, velocity)
+            last = rate
 
     @pytest.mark.long
     def test_a_worker_learns_what_is_easy(self):
@@ -138,7 +155,8 @@ class WorkloadTest(unittest.TestCase):
                 worker.ask(json.dumps(what))
                 return worker.answer()
 
-            ask(do="begin", mode="local_8", rate=0.01, seed=1, num_steps=64)
+            options = {"optimizer": "adamw", "rate": 0.001, "seed": 1, "num_steps": 64}
+            ask(do="begin", mode="local_8", **options)
             self.assertGreater(ask(do="steps", mode="local_8", count=32)["seconds"], 0)
             found = ask(do="test", mode="local_8", split="test")
             self.assertEqual(found, {"right": 320, "images": 320})

@@ -16,7 +16,7 @@ MODES = {
     "post_local_sgd_8": ("#2e7d5b", "#6cc5a0", 1.5, "P"),
     "torch_diloco_32": ("#6e7781", "#8b949e", 1.5, "x"),
     "ternary": ("#0b62c4", "#58a6ff", 1.5, "o"),
-    "sparse": ("#0b62c4", "#58a6ff", 1.5, "v"),
+    "bidirectional": ("#0b62c4", "#58a6ff", 1.5, "v"),
     "local_32": ("#0b62c4", "#58a6ff", 3.0, "o"),
     "local_32_0.3_bits": ("#0b62c4", "#58a6ff", 3.0, "s"),
 }

@@ -10,25 +10,30 @@ import statistics
 # The links' rates by name.
 LINKS = {"1mbit": "1 Mbit/s", "10mbit": "10 Mbit/s", "100mbit": "100 Mbit/s", "1gbit": "1 Gbit/s"}
 NAMES = {
+    "keras": "Keras, one process",
+    "float32": "terngrad_tf, float32",
+    "four_bits": "terngrad_tf, 4 bits",
     "ternary": "terngrad_tf, ternary",
-    "sparse": "terngrad_tf, ternary, sparse, clip 0",
+    "bidirectional": "terngrad_tf, ternary, bidirectional",
+    "paper": "terngrad_tf, paper's rule",
+    "sparse": "terngrad_tf, paper's rule, sparse, clip 0",
+    "float_local_8": "terngrad_tf, DiLoCo 8, float",
     "local_8": "terngrad_tf, DiLoCo 8, ternary",
-    "local_32": "terngrad_tf, DiLoCo 32, ternary",
-    "local_4_0.2_bits": "terngrad_tf, DiLoCo 4, 0.2 bits",
-    "local_8_0.4_bits": "terngrad_tf, DiLoCo 8, 0.4 bits",
     "local_8_0.1_bits": "terngrad_tf, DiLoCo 8, 0.1 bits",
-    "local_32_0.3_bits": "terngrad_tf, DiLoCo 32, 0.3 bits",
     "float_local_32": "terngrad_tf, DiLoCo 32, float",
+    "local_32": "terngrad_tf, DiLoCo 32, ternary",
+    "local_32_0.3_bits": "terngrad_tf, DiLoCo 32, 0.3 bits",
     "ddp_float32": "PyTorch DDP, float32",
     "ddp_fp16": "PyTorch DDP, fp16 hook",
     "ddp_powersgd_1": "PyTorch DDP, PowerSGD rank 1",
     "ddp_powersgd_2": "PyTorch DDP, PowerSGD rank 2",
+    "ddp_powersgd_4": "PyTorch DDP, PowerSGD rank 4",
     "post_local_sgd_8": "PyTorch local SGD, 8",
-    "torch_diloco_8": "PyTorch DiLoCo 8, float",
+    "post_local_sgd_32": "PyTorch local SGD, 32",
     "torch_diloco_32": "PyTorch DiLoCo 32, float",
 }
 # Number of the first steps that send float32, by mode.
-FLOAT_STEPS = {"ddp_powersgd_1": 2, "ddp_powersgd_2": 2}
+FLOAT_STEPS = {f"ddp_powersgd_{rank}": 2 for rank in (1, 2, 4)}
 
 
 def trainings(rows, hosts, mode, link="none"):

@@ -9,17 +9,19 @@ import sys
 from benchmarks.time_to_accuracy import worker, workload
 
 # Options of the strategy, and steps from one exchange to the next, 0: gradients in every step.
-_TERNARY = {"rotate": False, "clip_factor": 2.5}
 MODES = {
-    "ternary": (_TERNARY, 0),
+    "float32": ({"grad_bits": 32}, 0),
+    "four_bits": ({"grad_bits": 4}, 0),
+    "ternary": ({}, 0),
+    "bidirectional": ({"wire": "bidirectional"}, 0),
+    "paper": ({"rotate": False, "clip_factor": 2.5}, 0),
     "sparse": ({"wire": "sparse", "rotate": False, "clip_factor": 0.0}, 0),
-    "local_8": (_TERNARY, 8),
-    "local_32": (_TERNARY, 32),
+    **{f"float_local_{steps}": ({"grad_bits": 32}, steps) for steps in (8, 32)},
+    **{f"local_{steps}": ({}, steps) for steps in (8, 32)},
     **{
         f"local_{steps}_{bits}_bits": ({"bits_per_element": bits}, steps)
-        for steps, bits in ((4, 0.2), (8, 0.4), (8, 0.1), (32, 0.3))
+        for steps, bits in ((8, 0.1), (32, 0.3))
     },
-    "float_local_32": ({"grad_bits": 32}, 32),
 }
 
 
@@ -35,17 +37,19 @@ def _strategy(mode):
 class Training:
     """See `time_to_accuracy_worker.serve`."""
 
-    def __init__(self, mode, weights, rate, num_steps):
+    def __init__(self, mode, weights, name, rate, num_steps):
         import keras
         import tensorflow as tf
 
         from terngrad_tf import DiLoCo
 
-        strategy, sync_every = _strategy(mode), MODES[mode][1]
+        alone = mode == workload.ALONE
+        strategy = tf.distribute.get_strategy() if alone else _strategy(mode)
+        sync_every = 0 if alone else MODES[mode][1]
         with strategy.scope():
             model = _network()
             model.set_weights(weights)
-            optimizer = keras.optimizers.SGD(_schedule(rate, num_steps), workload.MOMENTUM)
+            optimizer = _optimizer(name, _schedule(rate, num_steps))
             if sync_every:
                 optimizer = DiLoCo(optimizer, sync_every)
             optimizer.build(model.trainable_variables)
@@ -67,6 +71,15 @@ class Training:
         # The step assigns the counter last, on the host.
         self.finish = optimizer.iterations.numpy
         self.logits = lambda images: logits(tf.constant(images)).numpy()
+
+
+def _optimizer(name, schedule):
+    import keras
+
+    if name == "sgd":
+        return keras.optimizers.SGD(schedule, workload.MOMENTUM)
+    decay, epsilon = workload.WEIGHT_DECAY, workload.EPSILON
+    return keras.optimizers.AdamW(schedule, weight_decay=decay, epsilon=epsilon)
 
 
 def _schedule(rate, num_steps):

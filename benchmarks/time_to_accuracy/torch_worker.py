@@ -116,19 +116,32 @@ def _prepare(mode, module, optimizer):
     return model, optimizer
 
 
+def _optimizer(name, parameters, rate):
+    if name == "sgd":
+        return torch.optim.SGD(parameters, rate, momentum=workload.MOMENTUM)
+    decay, epsilon = workload.WEIGHT_DECAY, workload.EPSILON
+    return torch.optim.AdamW(parameters, rate, weight_decay=decay, eps=epsilon)
+
+
 class Training:
     """See `time_to_accuracy_worker.serve`."""
 
-    def __init__(self, mode, weights, rate, num_steps):
+    def __init__(self, mode, weights, name, rate, num_steps):
         module = Network(weights)
-        optimizer = torch.optim.SGD(module.parameters(), rate, momentum=workload.MOMENTUM)
+        optimizer = _optimizer(name, module.parameters(), rate)
         self._model, self._optimizer = _prepare(mode, module, optimizer)
         self._rate, self._num_steps, self._steps = rate, num_steps, 0
 
     def step(self, images, labels):
         """Takes a step."""
+        rate, last = (
+            workload.learning_rate(self._rate, step, self._num_steps) if step >= 0 else None
+            for step in (self._steps, self._steps - 1)
+        )
         for group in self._optimizer.param_groups:
-            group["lr"] = workload.learning_rate(self._rate, self._steps, self._num_steps)
+            group["lr"] = rate
+            if "momentum" in group:
+                group["momentum"] = workload.momentum(rate, last)
         self._optimizer.zero_grad()
         logits = self._model(torch.from_numpy(images))
         nn.functional.cross_entropy(logits, torch.from_numpy(labels)).backward()

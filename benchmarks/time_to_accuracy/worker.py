@@ -2,7 +2,7 @@
 
 Each line of JSON has one line as answer:
 
-    {"do": "begin", "mode", "rate", "seed", "num_steps"}    starts a training from its beginning
+    {"do": "begin", "mode", "optimizer", "rate", "seed", "num_steps"}    starts a training
     {"do": "steps", "mode", "count"}    takes steps: "seconds" and "received" bytes of all of them
     {"do": "test", "mode", "split"}     "right": correct answers on its share, "images": its size
 """
@@ -22,9 +22,9 @@ def serve(make, arguments):
     """Answers until the input ends.
 
     Args:
-        make: function from a mode, initial weights, first learning rate and number of steps to a
-            training: an object with `step(images, labels)`, `finish()`, which waits for the last
-            step, and `logits(images)`; all values are arrays.
+        make: function from a mode, initial weights, name of an optimizer, first learning rate and
+            number of steps to a training: an object with `step(images, labels)`, `finish()`, which
+            waits for the last step, and `logits(images)`; all values are arrays.
         arguments: list of str: index of this worker, number of workers, network interface, and the
             folder with train_images.npy, train_labels.npy and so on.
     """
@@ -40,9 +40,13 @@ def serve(make, arguments):
         answer = {}
         if asked["do"] == "begin":
             weights = workload.initial_weights(asked["seed"])
-            trainings[mode] = make(mode, weights, asked["rate"], asked["num_steps"])
+            options = (asked[name] for name in ("optimizer", "rate", "num_steps"))
+            trainings[mode] = make(mode, weights, *options)
             batches_of[mode] = workload.batches(
-                len(data["train_images"]), asked["seed"], index, count
+                len(data["train_images"]),
+                asked["seed"],
+                # Without an exchange, each worker takes the images of all.
+                *((0, 1, count) if mode == workload.ALONE else (index, count)),
             )
         elif asked["do"] == "steps":
             answer = _take_steps(asked["count"], trainings[mode], batches_of[mode], data, interface)

@@ -22,11 +22,15 @@ SHAPES = (
 )
 BATCH_SIZE = 32
 MOMENTUM = 0.9
+# AdamW's options, where Keras' and PyTorch's defaults differ.
+WEIGHT_DECAY, EPSILON = 0.004, 1e-7
 WARM_UP = 32
 # Outer optimizer of PyTorch's DiLoCo, with Nesterov momentum; the default of our DiLoCo with 32
 # steps.
 OUTER_RATE, OUTER_MOMENTUM = 1.0, 0.5
 HELD_OUT = 5000
+# Mode of plain Keras in one process on the images of all workers.
+ALONE = "keras"
 
 
 def initial_weights(seed):
@@ -41,20 +45,40 @@ def initial_weights(seed):
 
 
 def learning_rate(highest, step, num_steps):
-    """Returns a step's rate: up linearly for `WARM_UP` steps, then down half a cosine to 0."""
+    """Returns a step's rate: up linearly over `WARM_UP` steps, then down half a cosine to 0."""
     if step < WARM_UP:
-        return highest * step / WARM_UP
+        return highest * (step + 1) / WARM_UP
     return highest * (1 + math.cos(math.pi * (step - WARM_UP) / (num_steps - WARM_UP))) / 2
 
 
-def batches(num_images, seed, worker, num_workers):
-    """Yields endlessly the positions of a worker's images per step, int64 [BATCH_SIZE].
+def momentum(rate, last_rate):
+    """Returns the momentum with which PyTorch's SGD takes the step of Keras' SGD.
+
+    Keras adds up `rate * gradient`, PyTorch gradients, which it multiplies by the rate of the step.
+
+    Args:
+        rate: the step's learning rate.
+        last_rate: the learning rate of the step before; None in the first step.
+    """
+    return MOMENTUM if last_rate is None else MOMENTUM * last_rate / rate
+
+
+def batches(num_images, seed, worker, num_workers, num_shares=1):
+    """Yields endlessly the positions of a worker's images per step.
 
     Steps go through the images in a random order, which differs in each pass.
+
+    Args:
+        num_images: number of images.
+        seed: integer; selects the order.
+        worker: index of the worker.
+        num_workers: number of workers.
+        num_shares: each worker takes this many shares of `BATCH_SIZE` images. Default 1.
     """
-    batch = BATCH_SIZE * num_workers
+    size = BATCH_SIZE * num_shares
+    batch = size * num_workers
     for epoch in itertools.count():
         order = np.random.default_rng([seed, epoch]).permutation(num_images)
         for first in range(0, num_images - batch + 1, batch):
-            own = first + worker * BATCH_SIZE
-            yield order[own : own + BATCH_SIZE]
+            own = first + worker * size
+            yield order[own : own + size]
