@@ -10,7 +10,14 @@ import unittest
 import numpy as np
 import pytest
 
-from benchmarks.fidelity import budget_picture, default, settings, summary, tables
+from benchmarks.fidelity import (
+    budget_picture,
+    default,
+    default_picture,
+    settings,
+    summary,
+    tables,
+)
 from benchmarks.fidelity import rows as fidelity_rows
 from benchmarks.lib import pages, source_text
 from tests.slim_data import samples
@@ -133,6 +140,23 @@ class FidelityTest(unittest.TestCase):
             drawn = (ROOT / f"docs/images/budgets_{name}.svg").read_text(encoding="utf-8")
             for net in points:
                 self.assertIn(f">{net}</text>", drawn)
+
+    def test_picture_of_the_default_shows_its_runs(self):
+        rows = fidelity_rows.Rows(ROOT / "benchmarks/results/default_gradients.jsonl")
+        table = default.table(rows)
+        for name in pages.PAGES:
+            (panel,) = default_picture.draw(rows, name).axes
+            drawn = (ROOT / f"docs/images/accuracy_{name}.svg").read_text(encoding="utf-8")
+            for bars, (label, *_) in zip(
+                panel.containers, default_picture.WAYS.values(), strict=True
+            ):
+                self.assertEqual(bars.get_label(), label)
+                self.assertIn(f">{label}</text>", drawn)
+                for points in bars.lines[0].get_xdata():
+                    self.assertIn(f"| {points:+.2f} (", table)
+            ticks = [text.get_text() for text in panel.get_yticklabels()]
+            self.assertEqual(ticks[0], "SGD, 0.1")
+            self.assertEqual(len(ticks), sum(map(len, default.RATES.values())))
 
     def test_each_run_is_in_its_table(self):
         kinds = settings.sweep(256, 1, "Adam", ["float"], net="vit")

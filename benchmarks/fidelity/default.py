@@ -57,16 +57,22 @@ def table(rows):
     lines = [f"| optimizer | rate | {first} | {' | '.join(others)} |", "|---|---|---|---|---|"]
     for optimizer, rates in RATES.items():
         for rate in rates:
-            floats, *found = (_by_seed(rows, optimizer, rate, way) for way in WAYS)
+            floats, *found = (by_seed(rows, optimizer, rate, way) for way in WAYS)
             cells = [tables.mean([100 * row["accuracy"] for row in floats.values()], 2)]
-            for by_seed in found:
-                points, p = tables.difference(by_seed, floats, "accuracy")
+            for others in found:
+                points, p = tables.difference(others, floats, "accuracy")
                 cells.append(f"{points} ({p})" if p else points)
             lines.append(f"| {optimizer} | {rate:g} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _by_seed(rows, *setting):
+def by_seed(rows, *setting):
+    """Returns {seed: row} of an optimizer, rate and way.
+
+    Args:
+        rows: dict from `Run` to its row.
+        *setting: name in `RATES`, one of its rates, name in `WAYS`.
+    """
     return {
         run.seed: row
         for run, row in rows.items()

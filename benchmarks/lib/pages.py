@@ -22,9 +22,14 @@ def inks(page):
         yield ink
 
 
-def frame(panel):
-    """Keeps the two axes of a panel's frame, and draws grid lines from the ordinate."""
-    panel.grid(axis="y", linewidth=0.6)
+def frame(panel, axis="y"):
+    """Keeps the two axes of a panel's frame, and draws grid lines from one of them.
+
+    Args:
+        panel: Matplotlib's axes.
+        axis: "x" or "y". Default "y".
+    """
+    panel.grid(axis=axis, linewidth=0.6)
     panel.spines[["top", "right"]].set_visible(False)
 
 

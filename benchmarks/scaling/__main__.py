@@ -39,6 +39,7 @@ from absl import app, flags
 
 from benchmarks.cluster import models
 from benchmarks.lib import cluster_hosts, figures
+from benchmarks.scaling import tables
 
 _WORKERS = flags.DEFINE_list(
     "workers", ["2", "4", "8", "16", "32", "64", "128", "256", "512"], "Numbers of workers."
@@ -58,8 +59,6 @@ ELEMENTS = 4 * 2**20
 SMALL_ROUNDS = 50
 # Numbers of small collectives within one call: few and many.
 REPEATS = (1, 41)
-# Ternary modes and their wires.
-WIRES = {"ternary": "auto", "bidirectional": "bidirectional"}
 
 
 class InstantProcesses:
@@ -99,16 +98,18 @@ def codec_seconds(num_workers, wire):
     from terngrad_tf.distribute import Quantization
     from terngrad_tf.distribute.exchange import buckets as exchange
 
-    context, quantization = instant_context(num_workers), Quantization(rotate=False)
+    context, quantization = instant_context(num_workers), Quantization()
     gradient = tf.random.stateless_normal([ELEMENTS], [1, 2])
 
     @tf.function(autograph=False)
     def reduce(gradient, step):
+        measured = quantization.local_scales([gradient], num_workers)
         bucket = exchange.Bucket(
             context=context,
             quantization=quantization,
             gradients=[[gradient]],
-            scales=context.shared_scales([quantization.local_scales([gradient])]),
+            scales=context.shared_scales([measured[0]]),
+            measured=[measured],
             indices=[0],
             step=step,
         )
@@ -207,7 +208,7 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
         slowdown: factor on the measured times of codec and transport.
 
     Returns:
-        Dict of seconds by mode: `float32` and the modes of `WIRES`.
+        Dict of seconds by mode: `float32` and the modes of `tables.WIRES`.
     """
     from terngrad_tf.distribute import Quantization
     from terngrad_tf.distribute.exchange.traffic import float32_traffic
@@ -229,12 +230,12 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
         "allreduce": all_reduce,
         "bidirectional": all_to_all + all_gather,
     }
-    context, quantization = instant_context(num_workers), Quantization(rotate=False)
+    context, quantization = instant_context(num_workers), Quantization()
     buckets = buckets_of(models.ALEXNET_SHAPES)
     num_elements = sum(map(sum, buckets))
     float32 = float32_traffic(num_elements, num_workers)
     seconds = {"float32": all_reduce + wire_seconds(float32.received_bytes)}
-    for mode, wire in WIRES.items():
+    for mode, wire in tables.WIRES.items():
         seconds[mode] = slowdown * costs["codec"][mode][num_workers] * num_elements
         for sizes in buckets:
             traffic = context.wire(wire, sizes, quantization).traffic
@@ -247,7 +248,7 @@ def _measure_step(num_hosts):
     """Returns the median milliseconds of AlexNet's steps on hosts of this machine, by mode."""
     network = cluster_hosts.Network(PREFIX, SUBNET, num_hosts)
     # Separate processes, as in benchmarks/cluster/__main__.py.
-    groups = (("no_exchange", *WIRES), ("float32",))
+    groups = (("no_exchange", *tables.WIRES), ("float32",))
 
     def commands_of(modes, port):
         del port
@@ -305,26 +306,19 @@ def main(argv):
     costs = _measure_transport()
     costs["codec"] = {
         mode: {n: codec_seconds(n, wire) for n in sorted({*workers, *hosts})}
-        for mode, wire in WIRES.items()
+        for mode, wire in tables.WIRES.items()
     }
     small = [f"{name} {1e3 * costs[name]:.2f} ms" for name in ("message", "collective", "beside")]
     print(f"{', '.join(small)}, byte {1e9 * costs['byte']:.2f} ns")
 
     expected = []
-    print(f"\n| workers | float32, ms | {' | times faster | '.join(WIRES)} | times faster |")
-    print(f"|{'---|' * (2 + 2 * len(WIRES))}")
     for count in workers:
         seconds = exchange_seconds(count, costs, rate)
         step = {mode: _COMPUTE.value + 1e3 * value for mode, value in seconds.items()}
         expected.append({"workers": count, **step})
-        cells = [f"{count}", f"{step['float32']:,.0f}"]
-        for mode in WIRES:
-            cells += [f"{step[mode]:,.0f}", f"{step['float32'] / step[mode]:.1f}"]
-        print(f"| {' | '.join(cells)} |", flush=True)
+    print(f"\n{tables.expected(expected)}", flush=True)
 
     checks = []
-    print("\n| hosts of this machine | gradients | expected, ms | measured, ms | ratio |")
-    print("|---|---|---|---|---|")
     for count in hosts:
         measured = _measure_step(count)
         times = exchange_seconds(
@@ -334,11 +328,7 @@ def main(argv):
             model = measured["no_exchange"] + times[mode]
             check = {"hosts": count, "gradients": mode, "expected": 1e3 * model}
             checks.append(check | {"measured": 1e3 * measured[mode]})
-            print(
-                f"| {count} | {mode} | {1e3 * model:.0f} | {1e3 * measured[mode]:.0f}"
-                f" | {model / measured[mode]:.2f} |",
-                flush=True,
-            )
+    print(f"\n{tables.checks(checks)}")
     if _JSON.value:
         settings = {"compute_ms": _COMPUTE.value, "rate_mbit": _RATE.value}
         figures.write_json(

@@ -1,0 +1,90 @@
+"""Draws the accuracy of the default and of the paper's rule, from `benchmarks.fidelity.default`.
+
+Run the module again when the figures change; the file is that of the finished runs:
+
+    python -m benchmarks.fidelity.default_picture --file=benchmarks/results/default_gradients.jsonl
+"""
+
+import functools
+import math
+import pathlib
+import statistics
+
+from absl import app, flags
+from matplotlib import pyplot as plt
+
+from benchmarks.fidelity import default
+from benchmarks.fidelity.rows import Rows
+from benchmarks.fidelity.settings import FLOAT
+from benchmarks.lib import pages
+
+_PICTURES = flags.DEFINE_string("pictures", "docs/images", "Folder to write accuracy_*.svg to.")
+
+# Name, colour on light pages, colour on dark pages, marker, place beside the row.
+WAYS = {
+    "rotated": ("default", "#0b62c4", "#58a6ff", "o", -0.12),
+    "correlated, clip 2.5": ("paper's rule, rotate=False", "#b3471f", "#ef8354", "s", 0.12),
+}
+
+
+def points(rows, way):
+    """Returns {(optimizer, rate): (mean difference to float, its standard error)} in points.
+
+    Args:
+        rows: dict from `Run` to its row.
+        way: one of `WAYS`.
+    """
+    found = {}
+    for optimizer, rates in default.RATES.items():
+        for rate in rates:
+            floats, others = (default.by_seed(rows, optimizer, rate, w) for w in (FLOAT, way))
+            gains = [100 * (others[s]["accuracy"] - floats[s]["accuracy"]) for s in floats]
+            error = statistics.stdev(gains) / math.sqrt(len(gains))
+            found[optimizer, rate] = statistics.mean(gains), error
+    return found
+
+
+def draw(rows, page):
+    """Returns a figure: a row for each optimizer and rate, a mark for each way.
+
+    Args:
+        rows: dict from `Run` to its row.
+        page: "light" or "dark".
+    """
+    with pages.inks(page) as ink:
+        figure, panel = plt.subplots(figsize=(5, 3.8))
+        for way, (label, *inks, marker, beside) in WAYS.items():
+            found = points(rows, way)
+            panel.errorbar(
+                [mean for mean, _ in found.values()],
+                [place + beside for place in range(len(found))],
+                xerr=[error for _, error in found.values()],
+                color=inks[page == "dark"],
+                label=label,
+                marker=marker,
+                markersize=6,
+                linestyle="none",
+                elinewidth=1.5,
+            )
+            panel.set_yticks(
+                range(len(found)), [f"{name.split(',')[0]}, {rate:g}" for name, rate in found]
+            )
+        panel.axvline(0, color=ink, linewidth=1)
+        panel.invert_yaxis()
+        pages.frame(panel, "x")
+        panel.set_xlabel("test accuracy, points to float gradients")
+        figure.legend(ncols=2, loc="lower center", frameon=False)
+        figure.tight_layout(rect=(0, 0.08, 1, 1))
+        return figure
+
+
+def main(argv):
+    """Writes a file for light pages and a file for dark pages."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    rows = Rows(pathlib.Path(flags.FLAGS.file))
+    pages.write(functools.partial(draw, rows), _PICTURES.value, "accuracy")
+
+
+if __name__ == "__main__":
+    app.run(main)
