@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.fidelity import (
     budget_picture,
-    default,
     default_picture,
+    default_tables,
     settings,
     summary,
     tables,
@@ -124,8 +124,8 @@ class FidelityTest(unittest.TestCase):
             for name in ("fidelity", "accuracy")
         )
         of_default = fidelity_rows.Rows(ROOT / "benchmarks/results/default_gradients.jsonl")
-        self.assertEqual(set(default.runs(range(1, 6))), set(of_default))
-        self.assertIn(default.table(of_default), short)
+        self.assertEqual(set(default_tables.runs(range(1, 6))), set(of_default))
+        self.assertIn(default_tables.table(of_default), short)
         for table in summary.of_page(rows):
             self.assertIn(table, page)
         points = tables.budget_points(rows)
@@ -143,7 +143,7 @@ class FidelityTest(unittest.TestCase):
 
     def test_picture_of_the_default_shows_its_runs(self):
         rows = fidelity_rows.Rows(ROOT / "benchmarks/results/default_gradients.jsonl")
-        table = default.table(rows)
+        table = default_tables.table(rows)
         for name in pages.PAGES:
             (panel,) = default_picture.draw(rows, name).axes
             drawn = (ROOT / f"docs/images/accuracy_{name}.svg").read_text(encoding="utf-8")
@@ -156,7 +156,7 @@ class FidelityTest(unittest.TestCase):
                     self.assertIn(f"| {points:+.2f} (", table)
             ticks = [text.get_text() for text in panel.get_yticklabels()]
             self.assertEqual(ticks[0], "SGD, 0.1")
-            self.assertEqual(len(ticks), sum(map(len, default.RATES.values())))
+            self.assertEqual(len(ticks), sum(map(len, default_tables.RATES.values())))
 
     def test_each_run_is_in_its_table(self):
         kinds = settings.sweep(256, 1, "Adam", ["float"], net="vit")

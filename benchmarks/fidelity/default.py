@@ -6,78 +6,22 @@ Trains the small CNN (0.08 M weights) on 12,000 images of Fashion-MNIST, or othe
 format, by 8 workers of 8 images each for 2 epochs, with each optimizer at two rates: about the best
 one of float gradients, and a third of it. A seed fixes initial weights and the order of images for
 all ways alike, so differences to float are paired; p is from Student's paired test. The file keeps
-finished runs, a JSON line each; repeat the command to resume or to add seeds. The runs of the
-table in docs/results are in benchmarks/results/default_gradients.jsonl.
+finished runs, a JSON line each; repeat the command to resume, to add seeds, or to draw (--images).
+The runs of the table in docs/results are in benchmarks/results/default_gradients.jsonl.
 """
 
 import pathlib
 
 from absl import app, flags
 
-from benchmarks.fidelity import tables
+from benchmarks.fidelity import default_picture
+from benchmarks.fidelity.default_tables import IMAGES, runs, table
 from benchmarks.fidelity.rows import Rows
-from benchmarks.fidelity.settings import FLOAT, Run
 
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with Fashion-MNIST's four archives.")
 _FILE = flags.DEFINE_string("file", "default.jsonl", "File with the finished runs.")
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3", "4", "5"], "Seeds; each is one run.")
-
-IMAGES, EPOCHS, WORKERS, BATCH = 12_000, 2, 8, 64
-RATES = {
-    "SGD, momentum 0.9": (0.1, 0.03),
-    "Adam": (0.01, 0.003),
-    "RMSprop": (0.003, 0.001),
-}
-# Columns of the table by way.
-WAYS = {
-    FLOAT: "float, test accuracy / %",
-    "rotated": "default, points to float (p)",
-    "correlated, clip 2.5": "paper's rule, points to float (p)",
-}
-
-
-def runs(seeds):
-    """Returns the runs of the table, with runs of one shape after each other."""
-    return [
-        Run("small_cnn", optimizer, way, WORKERS, BATCH, IMAGES, EPOCHS, rate, seed)
-        for optimizer, rates in RATES.items()
-        for way in WAYS
-        for rate in rates
-        for seed in seeds
-    ]
-
-
-def table(rows):
-    """Returns a Markdown table: accuracy of float gradients, and points of the others to it.
-
-    Args:
-        rows: dict from `Run` to its row.
-    """
-    first, *others = WAYS.values()
-    lines = [f"| optimizer | rate | {first} | {' | '.join(others)} |", "|---|---|---|---|---|"]
-    for optimizer, rates in RATES.items():
-        for rate in rates:
-            floats, *found = (by_seed(rows, optimizer, rate, way) for way in WAYS)
-            cells = [tables.mean([100 * row["accuracy"] for row in floats.values()], 2)]
-            for others in found:
-                points, p = tables.difference(others, floats, "accuracy")
-                cells.append(f"{points} ({p})" if p else points)
-            lines.append(f"| {optimizer} | {rate:g} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def by_seed(rows, *setting):
-    """Returns {seed: row} of an optimizer, rate and way.
-
-    Args:
-        rows: dict from `Run` to its row.
-        *setting: name in `RATES`, one of its rates, name in `WAYS`.
-    """
-    return {
-        run.seed: row
-        for run, row in rows.items()
-        if (run.optimizer, run.rate, run.gradients) == setting
-    }
+_IMAGES = flags.DEFINE_string("images", None, "Folder to draw accuracy_*.svg in.")
 
 
 def main(argv):
@@ -90,6 +34,8 @@ def main(argv):
     data = training.load("small_cnn", _RAW_DIR.value, IMAGES)
     training.perform(runs([int(seed) for seed in _SEEDS.value]), rows, lambda net: data)
     print(f"\n{table(rows)}")
+    if _IMAGES.value:
+        default_picture.write(rows, pathlib.Path(_IMAGES.value))
     return 0
 
 

@@ -1,24 +1,14 @@
-"""Draws the accuracy of the default and of the paper's rule, from `benchmarks.fidelity.default`.
-
-Run the module again when the figures change; the file is that of the finished runs:
-
-    python -m benchmarks.fidelity.default_picture --file=benchmarks/results/default_gradients.jsonl
-"""
+"""Draws the accuracy of the default and of the paper's rule to that of float gradients."""
 
 import functools
 import math
-import pathlib
 import statistics
 
-from absl import app, flags
 from matplotlib import pyplot as plt
 
-from benchmarks.fidelity import default
-from benchmarks.fidelity.rows import Rows
+from benchmarks.fidelity import default_tables
 from benchmarks.fidelity.settings import FLOAT
 from benchmarks.lib import pages
-
-_PICTURES = flags.DEFINE_string("pictures", "docs/images", "Folder to write accuracy_*.svg to.")
 
 # Name, colour on light pages, colour on dark pages, marker, place beside the row.
 WAYS = {
@@ -35,9 +25,11 @@ def points(rows, way):
         way: one of `WAYS`.
     """
     found = {}
-    for optimizer, rates in default.RATES.items():
+    for optimizer, rates in default_tables.RATES.items():
         for rate in rates:
-            floats, others = (default.by_seed(rows, optimizer, rate, w) for w in (FLOAT, way))
+            floats, others = (
+                default_tables.by_seed(rows, optimizer, rate, w) for w in (FLOAT, way)
+            )
             gains = [100 * (others[s]["accuracy"] - floats[s]["accuracy"]) for s in floats]
             error = statistics.stdev(gains) / math.sqrt(len(gains))
             found[optimizer, rate] = statistics.mean(gains), error
@@ -78,13 +70,6 @@ def draw(rows, page):
         return figure
 
 
-def main(argv):
-    """Writes a file for light pages and a file for dark pages."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    rows = Rows(pathlib.Path(flags.FLAGS.file))
-    pages.write(functools.partial(draw, rows), _PICTURES.value, "accuracy")
-
-
-if __name__ == "__main__":
-    app.run(main)
+def write(rows, folder):
+    """Writes accuracy_light.svg and accuracy_dark.svg to a folder."""
+    pages.write(functools.partial(draw, rows), folder, "accuracy")

@@ -39,7 +39,7 @@ from absl import app, flags
 
 from benchmarks.cluster import models
 from benchmarks.lib import cluster_hosts, figures
-from benchmarks.scaling import tables
+from benchmarks.scaling import picture, tables
 
 _WORKERS = flags.DEFINE_list(
     "workers", ["2", "4", "8", "16", "32", "64", "128", "256", "512"], "Numbers of workers."
@@ -48,7 +48,8 @@ _COMPUTE = flags.DEFINE_float("compute_ms", 100.0, "Computing time per step in m
 _RATE = flags.DEFINE_integer("rate_mbit", 1000, "Rate of the links, in Mbit/s.", lower_bound=1)
 _HOSTS = flags.DEFINE_list("hosts", ["2", "4"], "Numbers of hosts of the check.")
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Measured rounds; the median counts.", lower_bound=1)
-_JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
+_JSON = flags.DEFINE_string("json", None, "File of the figures: read if it exists, else written.")
+_IMAGES = flags.DEFINE_string("images", None, "Folder to draw scale_*.svg in.")
 _PROCESS = flags.DEFINE_string("process", None, "Set by the benchmark itself.")
 
 PREFIX = "tgs"
@@ -295,29 +296,27 @@ def _work():
     print(json.dumps(transport_seconds(terngrad_tf.TernGradStrategy())), flush=True)
 
 
-def main(argv):
-    """Measures the costs, prints the predictions for many workers, and checks them with few."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    if _PROCESS.value:
-        return _work()
+def measure(workers, hosts):
+    """Measures the costs and the steps of the check.
+
+    Args:
+        workers: numbers of workers of the prediction.
+        hosts: numbers of hosts of the check.
+
+    Returns:
+        Dict: "costs", "expected" and "checks", see `tables`.
+    """
     rate = _RATE.value * 1e6 / 8
-    workers, hosts = sorted(map(int, _WORKERS.value)), sorted(map(int, _HOSTS.value))
     costs = _measure_transport()
     costs["codec"] = {
         mode: {n: codec_seconds(n, wire) for n in sorted({*workers, *hosts})}
         for mode, wire in tables.WIRES.items()
     }
-    small = [f"{name} {1e3 * costs[name]:.2f} ms" for name in ("message", "collective", "beside")]
-    print(f"{', '.join(small)}, byte {1e9 * costs['byte']:.2f} ns")
-
     expected = []
     for count in workers:
         seconds = exchange_seconds(count, costs, rate)
         step = {mode: _COMPUTE.value + 1e3 * value for mode, value in seconds.items()}
         expected.append({"workers": count, **step})
-    print(f"\n{tables.expected(expected)}", flush=True)
-
     checks = []
     for count in hosts:
         measured = _measure_step(count)
@@ -328,12 +327,28 @@ def main(argv):
             model = measured["no_exchange"] + times[mode]
             check = {"hosts": count, "gradients": mode, "expected": 1e3 * model}
             checks.append(check | {"measured": 1e3 * measured[mode]})
-    print(f"\n{tables.checks(checks)}")
-    if _JSON.value:
-        settings = {"compute_ms": _COMPUTE.value, "rate_mbit": _RATE.value}
-        figures.write_json(
-            _JSON.value, {**settings, "costs": costs, "expected": expected, "checks": checks}
-        )
+    return {"costs": costs, "expected": expected, "checks": checks}
+
+
+def main(argv):
+    """Predicts the steps of many workers and checks the model with few."""
+    if len(argv) > 1:
+        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
+    if _PROCESS.value:
+        return _work()
+    workers, hosts = sorted(map(int, _WORKERS.value)), sorted(map(int, _HOSTS.value))
+    settings = {"compute_ms": _COMPUTE.value, "rate_mbit": _RATE.value}
+    settings |= {"workers": workers, "hosts": hosts}
+    finished = figures.read_finished(_JSON.value, settings) if _JSON.value else []
+    (found,) = finished or [measure(workers, hosts)]
+    if _JSON.value and not finished:
+        figures.write_json(_JSON.value, {"settings": settings, "runs": [found]})
+    costs = found["costs"]
+    small = [f"{name} {1e3 * costs[name]:.2f} ms" for name in ("message", "collective", "beside")]
+    print(f"{', '.join(small)}, byte {1e9 * costs['byte']:.2f} ns")
+    print(f"\n{tables.expected(found['expected'])}\n\n{tables.checks(found['checks'])}")
+    if _IMAGES.value:
+        picture.write(found, _IMAGES.value)
     return 0
 
 

@@ -1,21 +1,10 @@
-"""Draws the expected time of a step over the number of hosts, from figures of `benchmarks.scaling`.
-
-Run the module again when the figures change:
-
-    python -m benchmarks.scaling.picture --json=benchmarks/results/scaling.json
-"""
+"""Draws the expected time of a step over the number of hosts, for light and dark pages."""
 
 import functools
-import json
-import pathlib
 
-from absl import app, flags
 from matplotlib import pyplot as plt
 
 from benchmarks.lib import pages
-
-_JSON = flags.DEFINE_string("json", "benchmarks/results/scaling.json", "File with the figures.")
-_OUTPUT = flags.DEFINE_string("output", "docs/images", "Folder to write scale_*.svg to.")
 
 # Colour on light pages, colour on dark pages, width of the line, marker.
 MODES = {
@@ -29,7 +18,7 @@ def draw(figures, page):
     """Returns a figure of expected steps, with crosses at the steps that were measured.
 
     Args:
-        figures: content of the file.
+        figures: dict of `scaling.measure`.
         page: "light" or "dark".
     """
     with pages.inks(page) as ink:
@@ -70,13 +59,6 @@ def draw(figures, page):
         return figure
 
 
-def main(argv):
-    """Writes a file for light pages and a file for dark pages."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
-    figures = json.loads(pathlib.Path(_JSON.value).read_text())
-    pages.write(functools.partial(draw, figures), _OUTPUT.value, "scale")
-
-
-if __name__ == "__main__":
-    app.run(main)
+def write(figures, folder):
+    """Writes scale_light.svg and scale_dark.svg to a folder."""
+    pages.write(functools.partial(draw, figures), folder, "scale")
