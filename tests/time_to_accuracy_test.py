@@ -17,6 +17,7 @@ from tests.distribute import processes
 
 ROOT = cluster_hosts.ROOT
 LEVELS = (0.84, 0.85, 0.86)
+PAGE_LEVELS = (0.84, 0.86)
 
 
 def training(mode, rate, seed, accuracy, held_out, link="none"):
@@ -61,7 +62,17 @@ class TablesTest(unittest.TestCase):
         # One seed of two does not reach it.
         rows[1]["accuracy"][1] = 0.85
         self.assertIsNone(tables.seconds_to(rows, 2, "10mbit", "ternary", 0.86))
-        self.assertIn("| 86.00 (85.00 to 87.00) |", tables.accuracies(rows, 2, LEVELS))
+        self.assertIn("| 86.00 ± 1.41 |", tables.accuracies(rows, 2, LEVELS))
+        # Steps of 50 ms over one link.
+        self.assertIn("| 1.0 | 50.0 |", tables.step_times(rows, 2))
+        self.assertIn("| 1.6 / 2.4 / - |", tables.times(rows, 2, LEVELS))
+
+    def test_accuracies_are_compared_with_ddp_by_seed(self):
+        rows = [
+            *(training("ternary", 0.01, seed, [0.5, 0.80 + seed / 100], 0.8) for seed in (1, 2, 3)),
+            *(training("ddp_float32", 0.01, seed, [0.5, 0.8], 0.8) for seed in (1, 3)),
+        ]
+        self.assertIn("| +2.00 | 0.295 |", tables.accuracies(rows, 2, LEVELS))
 
     def test_first_steps_of_powersgd_are_float32(self):
         rows = [training("ddp_powersgd_1", 0.01, 1, [0.8, 0.9], 0.8), step("ddp_powersgd_1", 10.0)]
@@ -82,7 +93,12 @@ class TablesTest(unittest.TestCase):
         rows = measured()
         links = tables.measured_links(rows, 2)
         page = (ROOT / "docs/results/time_to_accuracy.md").read_text(encoding="utf-8")
-        self.assertIn(tables.times(rows, 2, LEVELS[0]), page)
+        for table in (
+            tables.accuracies(rows, 2, PAGE_LEVELS),
+            tables.step_times(rows, 2),
+            tables.times(rows, 2, PAGE_LEVELS),
+        ):
+            self.assertIn(table, page)
         for name in pages.PAGES:
             figure = picture.draw(rows, LEVELS[0], name)
             drawn = {line.get_label(): list(line.get_ydata()) for line in figure.axes[0].lines}

@@ -14,11 +14,10 @@ MODES = {
     "ddp_fp16": ("#b3471f", "#ef8354", 1.5, "D"),
     "ddp_powersgd_2": ("#7b3fa0", "#c792ea", 1.5, "^"),
     "post_local_sgd_8": ("#2e7d5b", "#6cc5a0", 1.5, "P"),
-    "torch_diloco_32": ("#6e7781", "#8b949e", 1.5, "x"),
-    "ternary": ("#0b62c4", "#58a6ff", 1.5, "o"),
-    "bidirectional": ("#0b62c4", "#58a6ff", 1.5, "v"),
-    "local_32": ("#0b62c4", "#58a6ff", 3.0, "o"),
-    "local_32_0.3_bits": ("#0b62c4", "#58a6ff", 3.0, "s"),
+    "torchft_diloco_32": ("#6e7781", "#8b949e", 1.5, "x"),
+    "ternary": ("#0b62c4", "#58a6ff", 3.0, "o"),
+    "local_8": ("#0b62c4", "#58a6ff", 3.0, "v"),
+    "local_32": ("#0b62c4", "#58a6ff", 3.0, "s"),
 }
 
 
@@ -33,7 +32,7 @@ def draw(rows, accuracy, page):
         page: "light" or "dark".
     """
     with pages.inks(page):
-        figure, panel = plt.subplots(figsize=(8, 4.4))
+        figure, panel = plt.subplots(figsize=(5, 5))
         links = tables.measured_links(rows, HOSTS)
         for mode, (*inks, width, marker) in MODES.items():
             found = [tables.seconds_to(rows, HOSTS, link, mode, accuracy) for link in links]
@@ -54,7 +53,7 @@ def draw(rows, accuracy, page):
         pages.frame(panel)
         panel.set_ylabel(f"time to {100 * accuracy:g} % / s")
         figure.legend(ncols=2, loc="lower center", frameon=False)
-        figure.tight_layout(rect=(0, 0.24, 1, 1))
+        figure.tight_layout(rect=(0, 0.26, 1, 1))
         return figure
 
 

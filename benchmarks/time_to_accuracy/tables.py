@@ -4,8 +4,9 @@ Rows of kind "training" hold a training's accuracy by number of steps; rows of k
 cost of a step over a link.
 """
 
-import collections
 import statistics
+
+from benchmarks.fidelity.tables import difference, mean
 
 # The links' rates by name.
 LINKS = {"1mbit": "1 Mbit/s", "10mbit": "10 Mbit/s", "100mbit": "100 Mbit/s", "1gbit": "1 Gbit/s"}
@@ -30,8 +31,10 @@ NAMES = {
     "ddp_powersgd_4": "PyTorch DDP, PowerSGD rank 4",
     "post_local_sgd_8": "PyTorch local SGD, 8",
     "post_local_sgd_32": "PyTorch local SGD, 32",
-    "torch_diloco_32": "PyTorch DiLoCo 32, float",
+    "torchft_local_sgd_32": "torchft local SGD, 32",
+    "torchft_diloco_32": "torchft DiLoCo 32, float",
 }
+BASELINE = "ddp_float32"
 # Number of the first steps that send float32, by mode.
 FLOAT_STEPS = {f"ddp_powersgd_{rank}": 2 for rank in (1, 2, 4)}
 
@@ -86,7 +89,9 @@ def measured_links(rows, hosts):
 
 
 def accuracies(rows, hosts, levels):
-    """Returns rate, final test accuracy and steps to each level, a line per mode, as Markdown.
+    """Returns the final test accuracy and the steps to each level, a line per mode, as Markdown.
+
+    Seeds are pairs: they fix initial weights and batches for all modes alike.
 
     Args:
         rows: list of dicts.
@@ -95,15 +100,16 @@ def accuracies(rows, hosts, levels):
     """
     titles = " | ".join(f"steps to {100 * level:g} %" for level in levels)
     lines = [
-        f"| mode | rate | seeds | test accuracy at the end, % | {titles} |",
-        "|---" * (4 + len(levels)) + "|",
+        f"| mode | rate | test accuracy at the end, % | points to {NAMES[BASELINE]} | p | {titles} |",
+        "|---" * (5 + len(levels)) + "|",
     ]
+    baseline = _final_rows(rows, hosts, BASELINE)
     for mode in NAMES:
-        rate = best_rate(rows, hosts, mode)
-        found = [row for row in trainings(rows, hosts, mode) if row["rate"] == rate]
+        found = _final_rows(rows, hosts, mode)
         if found:
-            ends = [100 * row["accuracy"][-1] for row in found]
-            cells = [NAMES[mode], f"{rate:g}", str(len(found)), spread(ends, 2)]
+            accuracies = [100 * row["accuracy"] for row in found.values()]
+            cells = [NAMES[mode], f"{best_rate(rows, hosts, mode):g}", mean(accuracies, 2)]
+            cells += ["", ""] if mode == BASELINE else difference(found, baseline, "accuracy")
             for level in levels:
                 steps = mean_steps(rows, hosts, mode, level)
                 cells.append("not reached" if steps is None else f"{steps:.0f}")
@@ -111,34 +117,52 @@ def accuracies(rows, hosts, levels):
     return "\n".join(lines)
 
 
-def spread(values, digits):
-    """Returns the mean as text, with minimum and maximum if there are several values."""
-    text = f"{statistics.mean(values):.{digits}f}"
-    if len(values) > 1:
-        text += f" ({min(values):.{digits}f} to {max(values):.{digits}f})"
-    return text
+def _final_rows(rows, hosts, mode):
+    """Returns {seed: {"accuracy": accuracy at the end}} at the best rate."""
+    rate = best_rate(rows, hosts, mode)
+    found = [row for row in trainings(rows, hosts, mode) if row["rate"] == rate]
+    return {row["seed"]: {"accuracy": row["accuracy"][-1]} for row in found}
 
 
-def times(rows, hosts, level):
-    """Returns ms per step and seconds to an accuracy by link, a line per mode, as Markdown."""
+def step_times(rows, hosts):
+    """Returns received KB and milliseconds of a step by link, a line per mode, as Markdown."""
     links = measured_links(rows, hosts)
-    found = collections.defaultdict(dict)
-    for row in rows:
-        if row["kind"] == "step" and row["hosts"] == hosts:
-            found[row["mode"]][row["link"]] = row
-    titles = [
-        f"{LINKS[link]}: ms a step | KB received a step | s to {100 * level:g} %" for link in links
-    ]
-    lines = [f"| mode | {' | '.join(titles)} |", "|---" * (1 + 3 * len(links)) + "|"]
-    for mode in filter(found.get, NAMES):
-        cells = [NAMES[mode]]
+    titles = " | ".join(f"{LINKS[link]}: ms" for link in links)
+    lines = [f"| mode | KB received a step | {titles} |", "|---" * (2 + len(links)) + "|"]
+    for mode in NAMES:
+        found = {
+            row["link"]: row
+            for row in rows
+            if (row["kind"], row["hosts"], row["mode"]) == ("step", hosts, mode)
+        }
+        if found:
+            received = statistics.median(row["received_bytes"] for row in found.values())
+            cells = [NAMES[mode], f"{received / 1e3:,.1f}"]
+            cells += [
+                f"{found[link]['milliseconds']:,.1f}" if link in found else "" for link in links
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def times(rows, hosts, levels):
+    """Returns seconds to accuracies by link, a line per mode, as Markdown.
+
+    Args:
+        rows: list of dicts.
+        hosts: number of hosts.
+        levels: accuracies, in [0, 1]; a cell has the seconds to each.
+    """
+    links = measured_links(rows, hosts)
+    titles = [LINKS[link] for link in links]
+    lines = [f"| mode | {' | '.join(titles)} |", "|---" * (1 + len(links)) + "|"]
+    for mode in NAMES:
+        cells = []
         for link in links:
-            row = found[mode].get(link)
-            seconds = seconds_to(rows, hosts, link, mode, level)
-            cells.append(f"{row['milliseconds']:,.1f}" if row else "")
-            cells.append(f"{row['received_bytes'] / 1e3:,.1f}" if row else "")
-            cells.append("" if seconds is None else f"{seconds:,.1f}")
-        lines.append(f"| {' | '.join(cells)} |")
+            found = [seconds_to(rows, hosts, link, mode, level) for level in levels]
+            cells.append(" / ".join("-" if s is None else f"{s:,.1f}" for s in found))
+        if any(set(cell) - set("-/ ") for cell in cells):
+            lines.append(f"| {' | '.join([NAMES[mode], *cells])} |")
     return "\n".join(lines)
 
 

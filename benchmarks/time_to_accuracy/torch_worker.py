@@ -4,6 +4,7 @@
 DATA THREADS ADDRESS.
 """
 
+import functools
 import os
 import sys
 
@@ -47,42 +48,6 @@ class Network(nn.Module):
         return self.dense(features.permute(0, 2, 3, 1).flatten(1))
 
 
-class DiLoCo:
-    """An optimizer that exchanges the changes of local steps in float, as torchft's does.
-
-    After `sync_every` steps of `inner`, the outer optimizer takes as gradient the mean over
-    processes of (weights of the last exchange - own weights).
-    """
-
-    def __init__(self, inner, parameters, sync_every):
-        self.param_groups = inner.param_groups
-        self._inner, self._parameters = inner, parameters
-        self._sync_every, self._steps = sync_every, 0
-        self._shared = nn.Parameter(self._own())
-        self._outer = torch.optim.SGD(
-            [self._shared], workload.OUTER_RATE, momentum=workload.OUTER_MOMENTUM, nesterov=True
-        )
-
-    def zero_grad(self):
-        """Clears the gradients of the own weights."""
-        self._inner.zero_grad()
-
-    def step(self):
-        """Takes a step; exchanges if an exchange is due."""
-        self._inner.step()
-        self._steps += 1
-        if self._steps % self._sync_every == 0:
-            change = self._shared.detach() - self._own()
-            distributed.all_reduce(change)
-            self._shared.grad = change / distributed.get_world_size()
-            self._outer.step()
-            # Parameters become views of the vector, so this is a copy.
-            nn.utils.vector_to_parameters(self._shared.detach().clone(), self._parameters)
-
-    def _own(self):
-        return nn.utils.parameters_to_vector(self._parameters).detach().clone()
-
-
 def _parallel(module, power=False):
     # PowerSGD's hook waits for an exchange within gloo's two threads: two buckets deadlock.
     return nn.parallel.DistributedDataParallel(
@@ -90,11 +55,21 @@ def _parallel(module, power=False):
     )
 
 
+@functools.cache
+def _torchft_member(name):
+    # torchft is optional.
+    from benchmarks.time_to_accuracy import torchft_steps
+
+    index, hosts, *_, address = sys.argv[1:]
+    return torchft_steps.Member(name, int(index), int(hosts), address.split(":")[0])
+
+
 def _prepare(mode, module, optimizer):
     """Returns the module and the optimizer of a mode."""
     name, _, number = mode.rpartition("_")
-    if name == "torch_diloco":
-        return module, DiLoCo(optimizer, list(module.parameters()), int(number))
+    if name.startswith("torchft"):
+        _torchft_member(name).prepare(module, optimizer, int(number))
+        return module, optimizer
     model = _parallel(module, name == "ddp_powersgd")
     if mode == "ddp_fp16":
         model.register_comm_hook(None, default_hooks.fp16_compress_hook)
