@@ -100,7 +100,7 @@ def accuracies(rows, hosts, levels):
     """
     titles = " | ".join(f"steps to {100 * level:g} %" for level in levels)
     lines = [
-        f"| mode | rate | test accuracy at the end, % | points to {NAMES[BASELINE]} | p | {titles} |",
+        f"| mode | rate | test accuracy, % | points to {NAMES[BASELINE]} | p | {titles} |",
         "|---" * (5 + len(levels)) + "|",
     ]
     baseline = _final_rows(rows, hosts, BASELINE)
