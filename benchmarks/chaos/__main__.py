@@ -19,11 +19,9 @@ saved weights must then load, be the same on all workers that keep them, and be 
 undisturbed runs of other seeds. Anything else is an error.
 """
 
-import collections
 import contextlib
 import pathlib
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -32,7 +30,7 @@ from absl import app, flags
 
 from benchmarks.chaos import accuracy as chaos_accuracy
 from benchmarks.chaos import events as chaos_events
-from benchmarks.chaos import members
+from benchmarks.chaos import members, picture, tables
 from benchmarks.chaos.run import Broken, Run
 from benchmarks.lib import cluster_hosts, figures
 
@@ -45,7 +43,8 @@ _RUNS = flags.DEFINE_integer(
     "runs", 3, "Undisturbed runs with --min_workers. 0: accuracy is not checked."
 )
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of the incidents and their times.")
-_JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
+_JSON = flags.DEFINE_string("json", None, "File of the figures: read if it exists, else written.")
+_IMAGES = flags.DEFINE_string("images", None, "Folder to draw incidents_*.svg in.")
 
 PREFIX = "tgx"
 SUBNET = "10.87.0"
@@ -196,44 +195,28 @@ def _different(expected, found):
     return sorted(different | {key for key in same if bytes(found[key]) != bytes(expected[key])})
 
 
-def _print_table(happened):
-    seconds_of, together_of = collections.defaultdict(list), collections.defaultdict(list)
-    for incident, seconds, together in happened:
-        name = incident[0] if len(incident) == 1 else "two at once"
-        seconds_of[name].append(seconds)
-        together_of[name].append(together)
-    columns = "| incident | how often | seconds to the next saved step: median | longest |"
-    print(columns + (" all together again: median | longest |" if _MIN_WORKERS.value else ""))
-    print("|---|---|---|---|" + ("---|---|" if _MIN_WORKERS.value else ""))
-    for name in (*_events(), "two at once"):
-        if found := seconds_of[name]:
-            cells = [name, len(found), *_median_and_longest(found)]
-            cells += _median_and_longest(together_of[name]) if _MIN_WORKERS.value else []
-            print(f"| {' | '.join(map(str, cells))} |")
-
-
-def _median_and_longest(seconds):
-    known = [value for value in seconds if value is not None]
-    return [f"{statistics.median(known):.1f}", f"{max(known):.1f}"] if known else ["-", "-"]
-
-
 def main(argv):
     """Disturbs a run and prints a table of the incidents."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if unknown := set(_EVENTS.value or ()) - set(_events()):
         raise app.UsageError(f"--events must be in {list(_events())}. Received: {sorted(unknown)}")
-    try:
-        happened, end = chaos()
-    except Broken as error:
-        sys.exit(f"chaos: {error}")
-    _print_table(happened)
     settings = {"hosts": _HOSTS.value, "sync_every": _SYNC_EVERY.value, "seed": _SEED.value}
-    if end:
-        settings |= {"min_workers": _MIN_WORKERS.value, "end": end}
+    settings |= {"min_workers": _MIN_WORKERS.value, "incidents": _INCIDENTS.value}
+    finished = figures.read_finished(_JSON.value, settings, "incidents") if _JSON.value else []
+    if not finished:
+        try:
+            finished, end = chaos()
+        except Broken as error:
+            sys.exit(f"chaos: {error}")
         print(end)
-    if _JSON.value:
-        figures.write_json(_JSON.value, {**settings, "incidents": happened})
+        if _JSON.value:
+            figures.write_json(
+                _JSON.value, {"settings": settings, "end": end, "incidents": finished}
+            )
+    print(tables.incidents(finished, bool(_MIN_WORKERS.value)))
+    if _IMAGES.value:
+        picture.write(finished, _IMAGES.value)
     return 0
 
 
