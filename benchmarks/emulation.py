@@ -25,7 +25,7 @@ import time
 from absl import app, flags
 
 from benchmarks.lib import cells, cluster_hosts, figures
-from terngrad_tf.grad_bits import GRAD_BITS
+from terngrad_tf.quantization_options import GRAD_BITS
 
 _NET = flags.DEFINE_string("net", "lenet", "Network, of terngrad_tf.models.")
 _REPLICAS = flags.DEFINE_list(

@@ -9,8 +9,8 @@ source scripts/venv.sh
 export PYTHONPATH="$PWD"
 
 # Each private name that is used, and the numbers of plain Keras.
-TESTS=(tests/distribute/private/private_test.py tests/distribute/private/scopes_test.py
-  tests/distribute/optimizers_test.py)
+TESTS=(tests/distribute/private/private_test.py tests/distribute/private/keras/scopes_test.py
+  tests/distribute/private/keras/optimizers_test.py)
 SECONDS=0
 FOLDER="$(mktemp -d)"
 trap 'rm -rf "$FOLDER"' EXIT

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 if (($# == 0)); then
-  set -- tests/clients/keras_hub_test.py tests/guides_test.py -k keras_hub
+  set -- tests/clients/keras_hub_test.py tests/docs/guides_test.py -k keras_hub
 fi
 export TERNGRAD_VENV="$PWD/.venv-keras_hub" TERNGRAD_REQUIRE="keras-hub==0.32.*"
 exec bash scripts/test.sh "$@"

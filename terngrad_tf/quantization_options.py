@@ -6,10 +6,12 @@ This is the only declaration: `Quantization` and the programs' `GradientConfig` 
 import dataclasses
 from typing import Any
 
-from terngrad_tf import clip_factors, grad_bits
+from terngrad_tf import clip_factors
 from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.common.options import check_options, documented, option
 
+FLOAT_BITS = 32
+GRAD_BITS = (*range(1, 9), FLOAT_BITS)
 ROUNDINGS = ("correlated", "independent")
 # Bits of an element: nearly the bits in a stream of zeros, and the bits in words.
 BITS_RANGE = 0.02, 1.6
@@ -31,8 +33,8 @@ def _is_bool_or_none(name, value):
 
 
 def _is_grad_bits(name, value):
-    is_known = is_integer(value) and value in grad_bits.GRAD_BITS
-    check(is_known, name, grad_bits.RULE, value)
+    rule = "must be 1 (ternary), 2 (five values), 3 to 8 (codes of so many bits) or 32 (float)"
+    check(is_integer(value) and value in GRAD_BITS, name, rule, value)
 
 
 def _is_bits_per_element(name, value):
@@ -112,3 +114,18 @@ class QuantizationOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+
+    @property
+    def levels(self) -> int:
+        """L: codes are whole numbers from -L to L. 1 for ternary gradients, and for floats.
+
+        Codes of 1 and 2 "bits" have three and five values, packed as digits in base 3 and 5: 1.6
+        and 2.5 bits. From 3 bits on, codes have `2**bits - 1` values.
+
+        Example:
+        >>> [QuantizationOptions(grad_bits=bits).levels for bits in (1, 2, 3, 4, 8, 32)]
+        [1, 2, 3, 7, 127, 1]
+        """
+        if self.grad_bits in (1, FLOAT_BITS):
+            return 1
+        return 2 if self.grad_bits == 2 else 2 ** (self.grad_bits - 1) - 1

@@ -1,6 +1,7 @@
 """BUILD files follow the sources: nothing is left out, and dependencies are those imported."""
 
 import ast
+import collections
 import pathlib
 import re
 import sys
@@ -72,6 +73,11 @@ class BuildFilesTest(unittest.TestCase):
         missing = [src for src in sources if not (source_tree.ROOT / src).exists()]
         self.assertEqual(sorted(missing), [])
 
+    def test_each_target_has_a_name_of_its_own(self):
+        # A folder named `sources` would have two targets of that name.
+        counts = collections.Counter(t.label for t in self.targets)
+        self.assertEqual([label for label, count in counts.items() if count > 1], [])
+
     def test_every_python_file_is_in_a_target(self):
         self.assertEqual([p for p in sorted(python_files()) if p not in self.owner_of], [])
 
@@ -90,9 +96,9 @@ class BuildFilesTest(unittest.TestCase):
                     self.assertIn("pytest.main([__file__", ast.unparse(last))
 
     def test_tests_that_read_the_sources_see_every_folder(self):
-        (data,) = (t.data for t in self.targets if t.label == "//tests:layers_test")
+        (seen,) = (t.srcs for t in self.targets if t.label == "//tests:checkout")
         folders = {t.label.split(":")[0] for t in self.targets} - {"//tests"}
-        self.assertEqual([f for f in sorted(folders) if f"{f}:sources" not in data], [])
+        self.assertEqual([f for f in sorted(folders) if f"{f}:sources" not in seen], [])
 
     def test_targets_depend_on_what_they_import(self):
         found = []

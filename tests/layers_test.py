@@ -62,9 +62,11 @@ TRAINING_ROOMS = (
 PRIVATE_ROOMS = ("patches", "keras_names", "collectives", "data", "replicas", "strategies", "keras")
 # And within subspace.
 SUBSPACE_ROOMS = ("weights", "components", "optimizers")
-# A folder with more modules than this has become a heap. Programs and networks, a module each by
-# the name that users type, do not count.
+# A folder with more modules than this has become a heap, of tests too. Programs and networks, a
+# module each by the name that users type, do not count.
 MAX_MODULES = 14
+# Folders of tests/ that mirror no package; others have the place of the package that they test.
+OTHER_TESTS = {"benchmarks", "clients", "docs", "fuzz", "scripts", "startup"}
 # Features that nothing needs: who deletes one changes its entry points alone. Of these, programs go
 # with the feature, and the rest imports it when it is asked for, not before.
 FEATURES = {
@@ -308,6 +310,15 @@ class LayersTest(unittest.TestCase):
             if path.name != "__init__.py" and name not in listed:
                 folders.setdefault(name.rpartition(".")[0], []).append(name)
         self.assertEqual({n: m for n, m in folders.items() if len(m) > MAX_MODULES}, {})
+
+    def test_folders_of_tests_mirror_packages(self):
+        packages = {str(path.parent) for path in source_tree.modules().values()}
+        mirrored = packages | {p.removeprefix("terngrad_tf/") for p in packages}
+        folders = source_tree.tests_by_folder()
+        found = [f for f in folders if f.partition("/")[0] not in OTHER_TESTS and f not in mirrored]
+        self.assertEqual(found, ["."])
+        crowded = {f: names for f, names in folders.items() if len(names) > MAX_MODULES}
+        self.assertEqual(crowded, {})
 
     def test_features_can_be_deleted(self):
         found = []

@@ -25,6 +25,16 @@ def modules():
     return {module_name(p): p for p in relative}
 
 
+def tests_by_folder():
+    """Returns {folder relative to tests/: names of its modules, helpers of tests included}."""
+    found = {}
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if path.name != "__init__.py" and "__pycache__" not in path.parts:
+            folder = path.parent.relative_to(ROOT / "tests").as_posix()
+            found.setdefault(folder, []).append(path.stem)
+    return found
+
+
 def imported_modules(source, module="", is_package=False, known=()):
     """Returns the set of dotted module names that `source` imports, wherever in it.
 

@@ -24,9 +24,15 @@ PACKAGES = [
     "slim_data",
 ]
 TESTS = [
+    "tests/benchmarks",
     "tests/bin",
+    "tests/bin/command",
+    "tests/bin/common",
     "tests/checkpoints",
     "tests/clients",
+    "tests/clients/state",
+    "tests/clients/two_processes",
+    "tests/common",
     "tests/distribute",
     "tests/distribute/cluster",
     "tests/distribute/communication",
@@ -35,8 +41,14 @@ TESTS = [
     "tests/distribute/exchange",
     "tests/distribute/local_sgd",
     "tests/distribute/private",
+    "tests/distribute/private/collectives",
+    "tests/distribute/private/data",
+    "tests/distribute/private/keras",
+    "tests/distribute/private/replicas",
+    "tests/distribute/private/strategies",
     "tests/distribute/telemetry",
     "tests/distribute/wire_selection",
+    "tests/docs",
     "tests/fuzz",
     "tests/launcher",
     "tests/models",
@@ -45,9 +57,21 @@ TESTS = [
     "tests/reports",
     "tests/scripts",
     "tests/slim_data",
+    "tests/slim_data/cli",
+    "tests/slim_data/common",
+    "tests/slim_data/datasets",
+    "tests/slim_data/datasets/imagenet",
+    "tests/slim_data/files",
+    "tests/slim_data/input",
+    "tests/slim_data/preprocessing",
+    "tests/slim_data/tfrecord",
     "tests/startup",
     "tests/subspace",
+    "tests/subspace/components",
+    "tests/subspace/optimizers",
+    "tests/subspace/weights",
     "tests/ternary",
+    "tests/ternary/fused",
     "tests/training/configs",
     "tests/training/evaluation",
     "tests/training/input",
@@ -174,7 +198,7 @@ def tests_of_distribute(deps = []):
     """`tests` of a room of terngrad_tf/distribute, which use the helpers in //tests/distribute.
 
     Args:
-      deps: labels of further libraries that the tests import.
+      deps: labels of further libraries that helpers and tests import.
     """
     tests(
         deps = [
@@ -187,6 +211,21 @@ def tests_of_distribute(deps = []):
             "//terngrad_tf/ternary",
             "//tests/distribute",
         ] + deps,
+    )
+
+def tests_of_slim_data(data = []):
+    """`tests` of a room of slim_data, which use the helpers in //tests/slim_data.
+
+    Args:
+      data: files that the tests read.
+    """
+    tests(
+        data = data,
+        deps = [
+            "//slim_data",
+            "//tests/slim_data",
+        ],
+        test_deps = ["//tests/fuzz"],
     )
 
 def tests_of_programs():

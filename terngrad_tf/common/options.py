@@ -31,8 +31,8 @@ def option(
     Args:
         default: default value; `REQUIRED` for none.
         text: meaning of the option and of None; also the help of its flag.
-        check: function of the name and a value other than None that raises `ValueError`. Default:
-            every value is allowed.
+        check: function of the name and a value that raises `ValueError`; not called with None if
+            that is the default. Default: every value is allowed.
         name: name of the flag, in the programs' errors and in run.json. Default: the field's name.
         identity: True if a run cannot be resumed with another value, because it would be another
             run; or a function that returns this for the object with the option. Default True.
@@ -81,7 +81,8 @@ def check_options(owner: Any) -> None:
     """Raises ValueError unless each option of a dataclass has an allowed value."""
     for field in dataclasses.fields(owner):
         check, value = field.metadata.get("check"), getattr(owner, field.name)
-        if check is not None and value is not None:
+        # None is a value of options whose default it is.
+        if check is not None and (value is not None or field.default is not None):
             check(field.name, value)
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.consistency import handshake
 from terngrad_tf.distribute.exchange import buckets as exchange
-from terngrad_tf.distribute.exchange import sparse_rows, wires
+from terngrad_tf.distribute.exchange import sparse_rows
 from terngrad_tf.distribute.exchange.observer import Observers
+from terngrad_tf.distribute.exchange.options import ExchangeOptions, quantization_of
 from terngrad_tf.distribute.exchange.plan import LocalScales, Plan, positions_of_buckets
 from terngrad_tf.distribute.exchange.quantization import Quantization
 from terngrad_tf.distribute.exchange.traffic import Traffic
@@ -96,51 +96,15 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         statistics_freq: int = 0,
     ) -> None:
         super().__init__()
-        check(wire in wires.WIRES, "wire", f"must be one of {wires.WIRES}", wire)
-        self.quantization = _quantization(grad_bits, quantization, wire)
-        check(
-            isinstance(sparse_as_dense, bool) or sparse_as_dense == "auto",
-            "sparse_as_dense",
-            'must be True, False or "auto"',
-            sparse_as_dense,
+        self.options = ExchangeOptions(
+            quantization=quantization_of(grad_bits, quantization, wire),
+            wire=wire,
+            sparse_as_dense=sparse_as_dense,
+            telemetry_freq=telemetry_freq,
+            statistics_freq=statistics_freq,
         )
-        check(
-            is_integer(statistics_freq, 0),
-            "statistics_freq",
-            "must be a positive integer or 0 (never)",
-            statistics_freq,
-        )
-        budget = self.quantization.bits_per_element
-        check(
-            budget is None or wire in ("auto", *wires.STREAMS),
-            "wire",
-            f"must be one of {('auto', *wires.STREAMS)} with bits_per_element={budget}",
-            wire,
-        )
-        levels = self.quantization.levels
-        check(
-            levels == 1 or wire not in wires.STREAMS,
-            "wire",
-            f"must be none of {wires.STREAMS}, which are for ternary gradients, with"
-            f" grad_bits={self.quantization.grad_bits}",
-            wire,
-        )
-        check(
-            not self.quantization.rotate or wire not in wires.STREAMS,
-            "wire",
-            f"must be none of {wires.STREAMS}, which live from codes that are 0, with rotate=True;"
-            " `Quantization(rotate=False)` takes it",
-            wire,
-        )
-        # Options that all processes must share, besides the quantization. Statistics are local.
-        self.shared_options = {
-            "wire": wire,
-            "sparse_as_dense": sparse_as_dense,
-            "telemetry_freq": telemetry_freq,
-        }
-        self.wire = wire
+        self.quantization = self.options.quantization
         self._wire_choice = WireChoice(wire, self.quantization)
-        self.sparse_as_dense = sparse_as_dense
         self._recorder = statistics.Recorder(statistics_freq)
         self.telemetry = Measurements(telemetry_freq)
         self._has_logits = False
@@ -245,7 +209,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         Args:
             gradients: list of tensors or `tf.IndexedSlices`.
         """
-        if self.sparse_as_dense is not True:
+        if self.options.sparse_as_dense is not True:
             return list(gradients)
         return [as_dense(gradient, gradient.shape) for gradient in gradients]
 
@@ -300,7 +264,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         """
         # Which gradients travel as rows, as floats or rounded in buckets, on all processes alike.
         plan = Plan.of(strategy, self.quantization, gradients, local_scales, paths, indices, step)
-        if self.sparse_as_dense == "auto":
+        if self.options.sparse_as_dense == "auto":
             plan = plan.with_rounded_rows()
         handshake.compare_models(strategy, plan.first, sorted(sum(plan.buckets, plan.rows)))
         wire = self._wire_choice.wire(plan.context, plan.job)
@@ -336,7 +300,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             return plan, {}, {}
 
         def rounded():
-            return sparse_rows.reduce_tables(plan.tables(self.wire))
+            return sparse_rows.reduce_tables(plan.tables(self.options.wire))
 
         def floats():
             exact = _reduce_exactly(plan, plan.rows)
@@ -384,19 +348,6 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             words += [received] if tf.is_tensor(received) else []
         observer.done(sums, words)
         return sums, noise
-
-
-def _quantization(grad_bits, quantization, wire):
-    """Returns the `Quantization` that a user's arguments describe."""
-    if quantization is None:
-        given = {} if grad_bits is None else {"grad_bits": grad_bits}
-        # Rotated codes have too few zeros for streams.
-        return Quantization(rotate=False if wire in wires.STREAMS else None, **given)
-    is_one = isinstance(quantization, Quantization)
-    check(is_one, "quantization", "must be a `Quantization`", quantization)
-    rule = "must not be given together with `quantization`, which takes it"
-    check(grad_bits is None, "grad_bits", rule, grad_bits)
-    return quantization
 
 
 def _reduce_exactly(plan, positions):

@@ -13,7 +13,8 @@ import slim_data
 from terngrad_tf.bin import mnist_distributed_train, mnist_eval
 from tests import runs
 from tests.bin import samples
-from tests.distribute import network, processes
+from tests.distribute import processes
+from tests.distribute.communication import network
 
 TIMEOUT_SECONDS = 280
 JOBS = (("worker", 0), ("worker", 1), ("ps", 0))

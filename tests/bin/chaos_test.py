@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from benchmarks.chaos.members import Watch
 from tests import runs
-from tests.distribute import network
+from tests.distribute.communication import network
 
 TIMEOUT_SECONDS = 500
 

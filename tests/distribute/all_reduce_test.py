@@ -3,6 +3,8 @@
 What rotated gradients become is tested in `rotated_test.py`.
 """
 
+import dataclasses
+import inspect
 import sys
 
 import keras
@@ -13,6 +15,7 @@ from absl.testing import parameterized
 
 from terngrad_tf import ternary
 from terngrad_tf.distribute import WIRES, Quantization, TernaryAllReduce, TernGradStrategy
+from terngrad_tf.distribute.exchange.options import ExchangeOptions
 from tests.distribute import strategy_options
 from tests.distribute.samples import SHAPES, gradients_of, reduce_once
 
@@ -226,12 +229,26 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             ({"rounding": "nearest"}, "`rounding` must be one of .*'nearest'"),
             ({"wire": "pigeon"}, "`wire` must be one of .*'pigeon'"),
             ({"seed": 1.5}, "`seed` must be a 32-bit integer. Received: seed=1.5"),
+            ({"min_size": None}, "`min_size` must be .* Received: min_size=None"),
+            ({"wire": None}, "`wire` must be one of .* Received: wire=None"),
+            ({"sparse_as_dense": None}, "`sparse_as_dense` must be .* Received: .*=None"),
+            ({"statistics_freq": None}, "`statistics_freq` must be .* Received: .*=None"),
+            ({"telemetry_freq": True}, "`telemetry_freq` must be .* Received: .*=True"),
         ):
             with self.assertRaisesRegex(ValueError, message):
                 TernaryAllReduce(**strategy_options.arguments(**options))
         with self.assertRaises(TypeError):
             TernaryAllReduce(unknown=1)
         self.assertIn("bidirectional", WIRES)
+
+    def test_strategy_and_op_take_the_declared_options_with_their_defaults(self):
+        declared = {f.name: f.default for f in dataclasses.fields(ExchangeOptions)}
+        # What the user gives instead of the full rule.
+        declared |= {"grad_bits": None, "quantization": None}
+        for taker in (TernaryAllReduce, TernGradStrategy):
+            parameters = inspect.signature(taker.__init__).parameters
+            taken = {name: parameters[name].default for name in parameters if name in declared}
+            self.assertEqual(taken, declared, taker)
 
     def test_compiled_steps_are_refused(self):
         strategy = TernGradStrategy(2)

@@ -20,7 +20,8 @@ from terngrad_tf import ternary
 from terngrad_tf.distribute import DiLoCo, Quantization, TernGradStrategy
 from terngrad_tf.distribute.exchange import wires
 from tests import runs
-from tests.distribute import communication_cases, strategy_options
+from tests.distribute import strategy_options
+from tests.distribute.private.collectives import communication_cases
 from tests.distribute.samples import gradients_of, reduce_once
 
 SHAPES = ([7], [3, 3, 16, 32], [2**20 + 3], [1000, 129])

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from tests.distribute import network
+from tests.distribute.communication import network
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")

@@ -82,7 +82,7 @@ def strategy_metadata(
     """Returns the settings that two processes must share for their strategies to match."""
     return (
         shared_values(gradient_ops.quantization)
-        | gradient_ops.shared_options
+        | shared_values(gradient_ops.options)
         | code_metadata()
         | {
             "number of processes": num_processes,

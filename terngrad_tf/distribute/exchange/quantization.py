@@ -13,7 +13,6 @@ from terngrad_tf.clip_factors import default_factor
 from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.common.options import documented, option
 from terngrad_tf.distribute.exchange.wires import streams
-from terngrad_tf.grad_bits import levels_of_bits
 from terngrad_tf.quantization_options import QuantizationOptions
 
 TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
@@ -76,11 +75,6 @@ class Quantization(QuantizationOptions):
         )
         if not isinstance(self.clip_factor, str | None):
             object.__setattr__(self, "clip_factor", float(self.clip_factor))
-
-    @property
-    def levels(self) -> int:
-        """L: codes are whole numbers from -L to L. 1 for ternary gradients."""
-        return levels_of_bits(self.grad_bits)
 
     def check_logits(self, paths: Sequence[str]) -> None:
         """Raises ValueError if `quantize_logits=False` finds no logits.

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute.telemetry.plain_variable import PlainVariable
+from terngrad_tf.distribute.steps.plain_variable import PlainVariable
 
 
 class KeptLogs:

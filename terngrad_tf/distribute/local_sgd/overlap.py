@@ -13,7 +13,7 @@ from terngrad_tf.distribute.local_sgd.fragments import Turns
 from terngrad_tf.distribute.local_sgd.outer_updates import OuterUpdates
 from terngrad_tf.distribute.local_sgd.waited_exchange import WaitedExchange, in_turn
 from terngrad_tf.distribute.steps.contexts import gradients_of_one_size
-from terngrad_tf.distribute.telemetry.plain_variable import PlainVariable
+from terngrad_tf.distribute.steps.plain_variable import PlainVariable
 
 _numbers = itertools.count()
 

@@ -1,3 +1,3 @@
-"""Interfaces between a step and the code that it calls."""
+"""What passes between a step and the code that it calls: interfaces, contexts, numbers."""
 
 __all__ = []

@@ -12,7 +12,7 @@ import tensorflow as tf
 from terngrad_tf.distribute.exchange.observer import Observer
 from terngrad_tf.distribute.exchange.plan import Plan
 from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, sparse_traffic
-from terngrad_tf.distribute.telemetry.plain_variable import PlainVariable
+from terngrad_tf.distribute.steps.plain_variable import PlainVariable
 
 
 class LastStep:

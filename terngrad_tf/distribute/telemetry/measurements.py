@@ -89,15 +89,9 @@ class Measurements:
     Args:
         freq: gradients are compared in steps divisible by this number, if some are ternary; all
             else is measured in every step. 0 measures nothing.
-
-    Raises:
-        ValueError: `freq` is out of range.
     """
 
     def __init__(self, freq: int) -> None:
-        check(
-            is_integer(freq, 0), "telemetry_freq", "must be a positive integer or 0 (never)", freq
-        )
         self.freq = freq
         self._kinds: list[tuple[str, Job]] = []
         self._steps = Window(WINDOW, len(_STEP_COLUMNS))

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute.telemetry.plain_variable import PlainVariable
+from terngrad_tf.distribute.steps.plain_variable import PlainVariable
 
 
 class Window:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.exchange.observer import Observer
-from terngrad_tf.distribute.telemetry.plain_variable import PlainVariable
+from terngrad_tf.distribute.steps.plain_variable import PlainVariable
 
 # Exchanges from one trial to the next, tries of each wire, and exchanges before the first trial.
 PERIOD = 1000

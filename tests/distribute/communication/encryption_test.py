@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from benchmarks.lib import encrypted_links
 from terngrad_tf.distribute import TernGradStrategy
-from tests.distribute import network, processes
-from tests.distribute.communication import failing_worker
+from tests.distribute import processes
+from tests.distribute.communication import failing_worker, network
 
 WORKER = pathlib.Path(__file__).with_name("failing_worker.py")
 PREFIX = "tgn"

@@ -14,7 +14,8 @@ from absl.testing import parameterized
 from terngrad_tf.distribute import DiLoCo, Quantization, TernaryAllReduce, TernGradStrategy
 from terngrad_tf.distribute.exchange import buckets, wires
 from tests import runs
-from tests.distribute import processes, second_moments_cases, strategy_options
+from tests.distribute import processes, strategy_options
+from tests.distribute.private.keras import second_moments_cases
 from tests.distribute.samples import SHAPES, build, data, gradients_of, reduce_once
 
 WORKER = pathlib.Path(__file__).with_name("rotated_worker.py")

@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute import DiLoCo, Quantization, TernGradStrategy
-from tests.distribute import processes, second_moments_cases, strategy_options
+from tests.distribute import processes, strategy_options
+from tests.distribute.private.keras import second_moments_cases
 from tests.distribute.samples import build, data, gradients_of, reduce_once
 
 

@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf.distribute import TernGradStrategy
-from tests.distribute import network, processes
-from tests.distribute.communication import failing_worker
+from tests.distribute import processes
+from tests.distribute.communication import failing_worker, network
 
 WORKER = pathlib.Path(failing_worker.__file__)
 NUM_HOSTS = 3

@@ -1,0 +1,212 @@
+"""States that steps write: the numbers of one replica, or one line that refuses them."""
+
+import inspect
+import sys
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from terngrad_tf.distribute import TernGradStrategy
+from tests.clients.comparison import numbers
+from tests.clients.state import state_cases as cases
+
+
+def strategy_of(num_replicas):
+    return TernGradStrategy(num_replicas, grad_bits=32)
+
+
+class _StateTest(tf.test.TestCase, parameterized.TestCase):
+    def assert_same(self, layer, num_replicas, count=24, **options):
+        expected = cases.train(tf.distribute.get_strategy(), layer, count, **options)
+        got = cases.train(strategy_of(num_replicas), layer, count, **options)
+        self.assertNotEmpty(expected)
+        self.assertEqual(set(got), set(expected))
+        for name, value in expected.items():
+            self.assertAllClose(got[name], value, rtol=1e-5, atol=1e-5, msg=name)
+
+
+class StatedTest(_StateTest):
+    @parameterized.parameters("count", "masked mean", "teacher")
+    def test_four_replicas_of_which_some_have_no_examples(self, name):
+        self.assert_same(cases.EQUAL[name], 4, count=17)
+
+    @parameterized.parameters((1, 21), (2, 17), (4, 24))
+    @pytest.mark.slow
+    def test_all_on_batches_of_other_lengths(self, num_replicas, count):
+        self.check_all(num_replicas, count)
+
+    @parameterized.parameters((1, 24), (1, 17), (2, 24), (2, 21), (4, 21), (4, 17))
+    @pytest.mark.long
+    def test_all_on_further_batches(self, num_replicas, count):
+        self.check_all(num_replicas, count)
+
+    def check_all(self, num_replicas, count):
+        for name, layer in cases.EQUAL.items():
+            # What a step reduces or gathers itself has the zeros of padded replicas.
+            if count != 17 or not name.startswith(("gathered", "reduced")):
+                with self.subTest(case=name):
+                    self.assert_same(layer, num_replicas, count)
+
+    @parameterized.parameters(2, 4)
+    def test_queues_of_gathered_keys(self, num_replicas):
+        for layer in cases.IN_ORDER.values():
+            self.assert_same(layer, num_replicas)
+
+    def test_the_first_replicas_queue_keeps_unit_vectors(self):
+        for layer in cases.FIRST:
+            results = cases.train(strategy_of(4), layer)
+            if "queue" in results:
+                lengths = np.linalg.norm(results["queue"], axis=-1)
+                self.assertAllClose(lengths[:6], np.ones(6))
+            else:
+                self.assertEqual(results["state"], 6)
+
+    def test_sums_add_up_what_is_the_same_for_all(self):
+        class Constant(cases.stated(cases.Count, "sum")):
+            def update(self, x):
+                self.state.assign_add(2.0)
+
+        self.assertEqual(cases.train(strategy_of(2), Constant)["state"], 3 * 2 * 2.0)
+
+    def test_variables_of_tensorflow(self):
+        strategy = strategy_of(4)
+        with strategy.scope():
+            total, mean, first = (
+                tf.Variable(1.0, trainable=False, aggregation=aggregation)
+                for aggregation in (
+                    tf.VariableAggregation.SUM,
+                    tf.VariableAggregation.MEAN,
+                    tf.VariableAggregation.ONLY_FIRST_REPLICA,
+                )
+            )
+
+        def replica(x):
+            for variable in (total, mean, first):
+                variable.assign_add(x)
+
+        x = strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(context.replica_id_in_sync_group + 1.0)
+        )
+
+        def run_eagerly():
+            strategy.run(replica, (x,))
+
+        for run in (tf.function(run_eagerly), run_eagerly):
+            for variable in (total, mean, first):
+                variable.assign(1.0)
+            run()
+            self.assertAllClose([total, mean, first], [11.0, 3.5, 2.0])
+
+
+class NotStatedTest(_StateTest):
+    @parameterized.parameters(*cases.REFUSED)
+    def test_what_is_no_mean_is_refused_in_one_line(self, layer):
+        name = next(iter(layer.shapes))
+        line = rf"The variable '[^']*/{name}', which is not trained, .*make the variable with"
+        with self.assertRaisesRegex(ValueError, line):
+            cases.train(strategy_of(2), layer)
+
+    def test_one_replica_may_write_anything(self):
+        self.assert_same(cases.Queue, 1)
+
+    def test_means_and_what_all_have_need_no_statement(self):
+        for layer in (cases.Normalizing, cases.MaskedMean, cases.Steps):
+            self.assert_same(layer, 2)
+
+    def test_code_that_runs_eagerly_warns(self):
+        with self.assertWarnsRegex(UserWarning, "queue, which all replace by their mean"):
+            cases.train(strategy_of(2), cases.Queue, 8, run_eagerly=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", ".*replace by their mean")
+            self.assert_same(cases.Teacher, 2, 8, run_eagerly=True)
+            self.assert_same(keras.layers.BatchNormalization, 1, 8, run_eagerly=True)
+            cases.train(strategy_of(2), keras.layers.BatchNormalization, 8, run_eagerly=True)
+
+
+class Adversaries(keras.Model):
+    """Both passes of a step write the same averages."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.dense = cases.Normalizing(), keras.layers.Dense(1)
+
+    def call(self, x, training=False):
+        return self.dense(self.norm(x, training=training))
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        other = self(2 * x, training=training)
+        return super().compute_loss(x, y, y_pred + other, sample_weight)
+
+
+def masked_batch_norm():
+    return keras.Sequential([keras.layers.Masking(), keras.layers.BatchNormalization()])
+
+
+class KerasLayersTest(_StateTest):
+    """All of Keras that write a state which is not trained."""
+
+    def train_model(self, strategy, make, *shape):
+        keras.utils.clear_session()
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            model = make()
+            model.compile(keras.optimizers.SGD(0.05), "mse")
+        data = (numbers(16, *shape, 3), numbers(16, *shape, 1, seed=1))
+        data = tf.data.Dataset.from_tensor_slices(data)
+        model.fit(data.batch(8), verbose=0)
+        return {variable.path: variable.numpy() for variable in model.variables}
+
+    @parameterized.named_parameters(
+        ("batch_norm", keras.layers.BatchNormalization),
+        ("without_momentum", lambda: keras.layers.BatchNormalization(momentum=0.0)),
+        # An option of later releases than Keras 3.12.
+        *(
+            [("renormalized", lambda: keras.layers.BatchNormalization(renorm=True))]
+            if "renorm" in inspect.signature(keras.layers.BatchNormalization).parameters
+            else []
+        ),
+        ("masked", masked_batch_norm),
+        ("spectral", lambda: keras.layers.SpectralNormalization(keras.layers.Dense(3))),
+        ("dropout", lambda: keras.layers.Dropout(0.5)),
+        ("noise", lambda: keras.layers.GaussianNoise(0.1)),
+        ("recurrent", lambda: keras.layers.LSTM(2, dropout=0.3, return_sequences=True)),
+    )
+    def test_layers_of_keras_with_a_state_train(self, make):
+        results = self.train_model(
+            strategy_of(2),
+            lambda: keras.Sequential([keras.layers.Input((4, 3)), make(), keras.layers.Dense(1)]),
+            4,
+        )
+        for name, value in results.items():
+            self.assertAllEqual(np.isfinite(value), np.ones_like(value, bool), name)
+
+    def test_means_of_batch_norm_and_spectral_norm_are_those_of_the_batch(self):
+        def make():
+            return keras.Sequential(
+                [
+                    keras.layers.Input((4, 3)),
+                    keras.layers.SpectralNormalization(keras.layers.Dense(3)),
+                    keras.layers.BatchNormalization(synchronized=True),
+                    keras.layers.Dense(1),
+                ]
+            )
+
+        expected = self.train_model(tf.distribute.get_strategy(), make, 4)
+        for count in (2, 4):
+            got = self.train_model(strategy_of(count), make, 4)
+            for name, value in expected.items():
+                self.assertAllClose(got[name], value, rtol=1e-4, atol=1e-5, msg=name)
+
+    def test_a_model_that_writes_twice_a_step(self):
+        expected = self.train_model(tf.distribute.get_strategy(), Adversaries)
+        got = self.train_model(strategy_of(2), Adversaries)
+        for name, value in expected.items():
+            self.assertAllClose(got[name], value, rtol=1e-4, atol=1e-5, msg=name)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

@@ -1,0 +1,172 @@
+"""One of two processes of which one does alone what all must do; prints what it is told.
+
+Run with TF_CONFIG set by `agreement_test.py`: `python alone_worker.py CASE FOLDER`.
+"""
+
+import logging
+import os
+import sys
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import terngrad_tf
+from terngrad_tf.distribute import PeerError
+from terngrad_tf.distribute.communication import watchdog
+
+X = np.random.default_rng(0).uniform(-1, 1, [16, 3]).astype(np.float32)
+Y = X @ np.ones([3, 2], np.float32)
+
+
+class Stop(keras.callbacks.Callback):
+    """Ends training after a few steps, in a way that nobody can foresee."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 2:
+            vars(self.model)["stop_" + "training"] = True
+
+
+def build(strategy):
+    with strategy.scope():
+        model = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+        model.compile("sgd", "mse")
+    return model
+
+
+def fit(model, **options):
+    model.fit(X, Y, batch_size=4, verbose=0, shuffle=False, **options)
+
+
+def evaluates(strategy, folder):
+    """The chief alone saves, then waits for a slow process, then alone evaluates."""
+    model = build(strategy)
+    fit(model)
+    if strategy.is_chief:
+        model.save(os.path.join(folder, "model.keras"))
+        keras.saving.load_model(os.path.join(folder, "model.keras"))
+        print("saved", flush=True)
+        os.mkdir(os.path.join(folder, "saved"))
+    else:
+        while not os.path.exists(os.path.join(folder, "saved")):
+            time.sleep(0.1)
+        time.sleep(5)
+    fit(model)
+    print("trained", flush=True)
+    if strategy.is_chief:
+        model.evaluate(X, Y, verbose=0)
+
+
+def stops(strategy, folder):
+    """A process alone ends training, and evaluates."""
+    model = build(strategy)
+    fit(model, epochs=2, callbacks=[] if strategy.is_chief else [Stop()])
+    model.evaluate(X, Y, verbose=0)
+
+
+def ends(strategy, folder):
+    """The chief alone has come to its end."""
+    model = build(strategy)
+    fit(model)
+    if not strategy.is_chief:
+        fit(model)
+
+
+def fails(strategy, folder):
+    """A process fails while another waits for it."""
+    model = build(strategy)
+    fit(model)
+    if not strategy.is_chief:
+        raise ValueError("no file\nof data")
+    model.predict(X, verbose=0)
+
+
+def compares(strategy, folder):
+    """A process waits for flags that the chief, which trains, does not compare."""
+    model = build(strategy)
+    if strategy.is_chief:
+        fit(model)
+    else:
+        terngrad_tf.distribute.compare_processes(strategy, "flags", {"batch_size": 4})
+
+
+def functions(strategy):
+    """A loop of the user's own in one function, and a step for loops in Python."""
+    with strategy.scope():
+        weight = keras.Variable(tf.ones([3]))
+        optimizer = keras.optimizers.SGD(0.1)
+        optimizer.build([weight])
+
+    def train_step():
+        optimizer.apply([tf.ones([3])], [weight])
+
+    def valid_step():
+        return tf.distribute.get_replica_context().all_reduce("sum", weight + 0.0)
+
+    @tf.function
+    def epoch(num_train, num_valid):
+        for _ in tf.range(num_train):
+            strategy.run(train_step)
+        for _ in tf.range(num_valid):
+            strategy.run(valid_step)
+        return strategy.reduce("SUM", tf.ones([]), axis=None)
+
+    @tf.function
+    def step():
+        strategy.run(train_step)
+
+    for _ in range(2):
+        epoch(tf.constant(100), tf.constant(2))
+        step()
+    print("trained", flush=True)
+    return epoch, step
+
+
+def takes_a_step_more(strategy, folder):
+    """In a loop in a function, the chief takes a step more than the other, which validates."""
+    epoch, _ = functions(strategy)
+    epoch(tf.constant(3 if strategy.is_chief else 2), tf.constant(2))
+
+
+def validates_once_more(strategy, folder):
+    """In a function, the chief validates once more than the other, which is at its end."""
+    epoch, _ = functions(strategy)
+    epoch(tf.constant(1), tf.constant(3 if strategy.is_chief else 2))
+
+
+def steps_while_the_other_fits(strategy, folder):
+    """In a loop in Python, the chief takes a step more than the other, which trains by `fit`."""
+    _, step = functions(strategy)
+    model = build(strategy)
+    for _ in range(3 if strategy.is_chief else 2):
+        step()
+    fit(model)
+
+
+def steps_after_the_other_ended(strategy, folder):
+    """The chief takes a step more than the other, which ends."""
+    _, step = functions(strategy)
+    if strategy.is_chief:
+        time.sleep(3)  # by itself: it waits for nobody
+        step()
+
+
+def main():
+    case, folder = sys.argv[1:]
+    logging.basicConfig(format="log: %(message)s")
+    # Seconds, not a minute.
+    watchdog.ASK_SECONDS, watchdog.LOOK_SECONDS, watchdog.TELL_SECONDS = 1.0, 0.2, 2.0
+    strategy = terngrad_tf.TernGradStrategy(
+        grad_bits=32, cluster_options=terngrad_tf.ClusterOptions(start_timeout=100)
+    )
+    try:
+        with terngrad_tf.distribute.peer_errors(strategy.tasks):
+            globals()[case](strategy, folder)
+    except PeerError as error:
+        print(f"error: {error}", flush=True)
+        raise SystemExit(3) from None
+
+
+if __name__ == "__main__":
+    main()
