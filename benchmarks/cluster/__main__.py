@@ -4,12 +4,12 @@ Creates hosts on this machine, joined by links of a chosen rate (`lib/netns.sh`:
 iproute2). Processes wait on each host, and all modes take turns, round by round. "ternary" is the
 default of the strategy, "unrotated" the rule of TernGrad's paper, which chooses its wire;
 "unclipped" is the same without clipping. "bidirectional" is ternary and rounds the sum again on its
-way back. "four_bits" sends codes of four bits. The sparse modes are unclipped on the wires of these
-names. "local_steps" is the mean of 32 steps of `DiLoCo` and the exchange that ends them;
-"local_steps_overlap" is the mean of 32 steps, 24 of which run beside an exchange. Bytes are those
-that a host's network interface received, headers included; CPU time is that of a process with all
-its threads. For AlexNet, ternary gradients, TensorFlow's float32 and PyTorch run one after another:
-together on 4 hosts they need more than 20 GB of memory.
+way back. "four_bits" sends codes of four bits. "auto" chooses among floats and these three. The
+sparse modes are unclipped on the wires of these names. "local_steps" is the mean of 32 steps of
+`DiLoCo` and the exchange that ends them; "local_steps_overlap" is the mean of 32 steps, 24 of which
+run beside an exchange. Bytes are those that a host's network interface received, headers included;
+CPU time is that of a process with all its threads. For AlexNet, ternary gradients, TensorFlow's
+float32 and PyTorch run one after another: together on 4 hosts they need more than 20 GB of memory.
 
     python -m benchmarks.cluster --torch_python=TORCH_VENV/bin/python --json=cluster.json
 
@@ -71,6 +71,7 @@ TENSORFLOW = (
     ("unrotated",),
     ("unclipped", "sparse", "sparse_bidirectional"),
     ("four_bits",),
+    ("auto",),
     ("local_steps",),
     ("local_steps_overlap",),
     ("float32",),

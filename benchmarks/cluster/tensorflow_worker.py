@@ -125,6 +125,7 @@ def main(argv):
         "ternary": TernGradStrategy,
         "bidirectional": lambda: TernGradStrategy(wire="bidirectional"),
         "four_bits": lambda: TernGradStrategy(grad_bits=4),
+        "auto": lambda: TernGradStrategy(grad_bits="auto"),
         "unrotated": lambda: TernGradStrategy(quantization=Quantization(rotate=False)),
         # Few codes are not 0, for which the streams are.
         "unclipped": lambda: TernGradStrategy(

@@ -1,17 +1,19 @@
 """The cross-device op: packed codes for gradients, stock TensorFlow for everything else."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from terngrad_tf.distribute import private
+from terngrad_tf.distribute.communication.notices import tell
 from terngrad_tf.distribute.consistency import handshake
 from terngrad_tf.distribute.exchange import buckets as exchange
 from terngrad_tf.distribute.exchange import sparse_rows
 from terngrad_tf.distribute.exchange.observer import Observers
-from terngrad_tf.distribute.exchange.options import ExchangeOptions, quantization_of
-from terngrad_tf.distribute.exchange.plan import LocalScales, Plan, positions_of_buckets
+from terngrad_tf.distribute.exchange.options import AUTO, ExchangeOptions, quantization_of
+from terngrad_tf.distribute.exchange.plan import Job, LocalScales, Plan, positions_of_buckets
 from terngrad_tf.distribute.exchange.quantization import Quantization
 from terngrad_tf.distribute.exchange.traffic import Traffic
 from terngrad_tf.distribute.steps.contexts import gradients_are_of_one_size
@@ -19,6 +21,7 @@ from terngrad_tf.distribute.steps.slices import as_dense
 from terngrad_tf.distribute.telemetry import statistics
 from terngrad_tf.distribute.telemetry.last_step import TrafficLog
 from terngrad_tf.distribute.telemetry.measurements import Measurements
+from terngrad_tf.distribute.wire_selection.mode_choice import ModeChoice, quickest_mode
 from terngrad_tf.distribute.wire_selection.wire_choice import WireChoice
 from terngrad_tf.distribute.wire_selection.wire_trial import WireTrial
 
@@ -58,9 +61,13 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     >>> strategy = tf.distribute.MirroredStrategy(cross_device_ops=TernaryAllReduce())
 
     Args:
-        grad_bits: bits of a gradient's element, see `Quantization`. Default 1, ternary.
-        quantization: `Quantization`, the full rule of rounding, instead of `grad_bits`. Default
-            `Quantization()`.
+        grad_bits: bits of a gradient's element, see `Quantization`. "auto": floats, codes of 4
+            bits, ternary ones, or these by the wire "bidirectional", whichever should exchange the
+            first model's gradients in the least time on the measured links and processors; a more
+            exact mode is taken if it needs at most a tenth more. A single process takes floats.
+            `wire_choices` shows the choice. Default 1, ternary.
+        quantization: `Quantization`, the full rule of rounding, instead of `grad_bits`, or the
+            other options beside "auto". Default `Quantization()`.
         wire: "allgather", "alltoall", "allreduce", "sparse", "bidirectional",
             "sparse_bidirectional" or "auto"; see `terngrad_tf.distribute.exchange.wires`. "auto" is
             the lossless one of known size with the fewest bytes, or between processes another
@@ -88,7 +95,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     def __init__(
         self,
         *,
-        grad_bits: int | None = None,
+        grad_bits: int | str | None = None,
         quantization: Quantization | None = None,
         wire: str = "auto",
         sparse_as_dense: bool | str = "auto",
@@ -97,13 +104,19 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     ) -> None:
         super().__init__()
         self.options = ExchangeOptions(
-            quantization=quantization_of(grad_bits, quantization, wire),
+            quantization=quantization_of(
+                None if grad_bits == AUTO else grad_bits, quantization, wire
+            ),
+            chooses_mode=grad_bits == AUTO,
             wire=wire,
             sparse_as_dense=sparse_as_dense,
             telemetry_freq=telemetry_freq,
             statistics_freq=statistics_freq,
         )
         self.quantization = self.options.quantization
+        self._mode_choice: ModeChoice | None = None
+        # Until the mode is chosen, gradients count as ternary.
+        self.chooses_mode = self.options.chooses_mode
         self._wire_choice = WireChoice(wire, self.quantization)
         self._recorder = statistics.Recorder(statistics_freq)
         self.telemetry = Measurements(telemetry_freq)
@@ -147,11 +160,13 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
     @property
     def wire_choices(self) -> list[str]:
-        """One line for each exchange for which "auto" measured wires: its choice and the reason.
+        """One line for each choice of "auto", with the reason: first that of `grad_bits`.
 
-        Models, and groups of variables that are exchanged in turn, may use different wires.
+        The next lines are of the exchanges for which wires were measured. Models, and groups of
+        variables that are exchanged in turn, may use different wires.
         """
-        return self._wire_choice.reasons
+        mode = [self._mode_choice.reason] if self._mode_choice else []
+        return mode + self._wire_choice.reasons
 
     @property
     def gradient_statistics(self) -> Any:
@@ -212,6 +227,45 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         if self.options.sparse_as_dense is not True:
             return list(gradients)
         return [as_dense(gradient, gradient.shape) for gradient in gradients]
+
+    def choose_mode(
+        self, strategy: tf.distribute.Strategy, gradients: Sequence[Any], paths: Sequence[str]
+    ) -> None:
+        """Chooses bits and wire for `grad_bits="auto"` if that has not been done.
+
+        Called in cross-replica context before `local_scales`, on all processes.
+
+        Args:
+            strategy: the strategy whose replicas computed the gradients.
+            gradients: list of T gradients of one replica.
+            paths: T variable paths.
+
+        Raises:
+            ValueError: gradients travel as rows, whose number is not known.
+        """
+        if not self.chooses_mode:
+            return
+        rounded = self.quantization.ternary_positions(gradients, paths)
+        rows = self.quantization.row_positions(gradients, paths)
+        rows = rows if self.options.sparse_as_dense == "auto" else []
+        if not rounded + rows:
+            return
+        handshake.compare_models(strategy, gradients, sorted(rounded + rows))
+        context = exchange.ReductionContext.of(strategy)
+        check(
+            not rows or context.processes is None,
+            "sparse_as_dense",
+            f'must be True or False with grad_bits="{AUTO}", because the number of rows that'
+            f" {', '.join(paths[i] for i in rows)} would send differs by step",
+            self.options.sparse_as_dense,
+        )
+        job = Job.of(context, self.quantization, gradients, paths)
+        choice = quickest_mode(context.processes, job)
+        self.chooses_mode, self._mode_choice = False, choice
+        self.quantization = dataclasses.replace(self.quantization, grad_bits=choice.mode.grad_bits)
+        self._wire_choice = WireChoice(choice.mode.wire, self.quantization, choice.link)
+        if context.first_replica == 0:
+            tell(choice.reason)
 
     def local_scales(
         self, gradients: Sequence[Any], paths: Sequence[Any], num_replicas: int

@@ -50,9 +50,10 @@ class TernGradStrategy(tf.distribute.Strategy):
         num_nodes: replicas of this process. Set it for several replicas on the CPU or on a GPU.
             Default: one per GPU, or one on the CPU.
         grad_bits: bits of a gradient's element, see `Quantization`. Set 32 to compare with float
-            gradients, or 2 to 8 if links are fast enough for finer codes. Default 1, ternary.
-        quantization: `Quantization`, the full rule of rounding, instead of `grad_bits`. Give one
-            for the rule of TernGrad's paper, for layers or steps that keep float
+            gradients, 2 to 8 if links are fast enough for finer codes, or "auto" to choose bits and
+            wire by measurements before the first step, see `TernaryAllReduce`. Default 1, ternary.
+        quantization: `Quantization`, the full rule of rounding, instead of `grad_bits` or beside
+            "auto". Give one for the rule of TernGrad's paper, for layers or steps that keep float
             gradients, for a budget of bits, or for other random bits. Default `Quantization()`.
         wire: how codes travel, see `TernaryAllReduce`. Name one if you know your links better than
             "auto", the default.
@@ -83,7 +84,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         self,
         num_nodes: int | None = None,
         *,
-        grad_bits: int | None = None,
+        grad_bits: int | str | None = None,
         quantization: Quantization | None = None,
         wire: str = "auto",
         sparse_as_dense: bool | str = "auto",
@@ -112,6 +113,9 @@ class TernGradStrategy(tf.distribute.Strategy):
         in_cluster = bool(cluster_resolver.cluster_spec().as_dict())
         devices = virtual_devices.local_devices(num_nodes, num_gpus)
         physical = list(dict.fromkeys(devices))
+        measures = not (in_cluster and any("GPU" in device for device in devices))
+        rule = "must be a number on the GPUs of a cluster, whose arithmetic is not measured"
+        check(measures or not gradient_ops.chooses_mode, "grad_bits", rule, grad_bits)
         communication = _chosen_communication(meeting.communication, physical)
         self.tasks = peers.tasks_of(cluster_resolver) if in_cluster else None
         self.start_timeout = meeting.start_timeout

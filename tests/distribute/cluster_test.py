@@ -96,6 +96,7 @@ class TwoProcessesTest(ClusterTest):
             "overlap": {},
             "train": {"steps_per_execution": 2},
             "overflow": {},
+            "choose_mode": {},
         }
         cls.run_jobs(2, {job: {"num_local": 1, **more} for job, more in jobs.items()})
 
@@ -112,6 +113,16 @@ class TwoProcessesTest(ClusterTest):
             for index, want in enumerate(alone):
                 for result in self.of("reduce"):
                     np.testing.assert_array_equal(result[f"{wire}/finer/{index}"], want)
+
+    def test_auto_bits_are_those_of_the_mode_that_all_take(self):
+        reduced, chosen = self.of("reduce"), self.of("choose_mode")
+        for of_wire, of_mode in zip(reduced, chosen, strict=True):
+            self.assertStartsWith(str(of_mode["finer/choice"]), 'grad_bits="auto" takes 4 bits for')
+            # What is expected of links at hand depends on the machine.
+            self.assertEqual(of_mode["measured/choice"], chosen[0]["measured/choice"])
+            for index in range(len(gradients_of(0))):
+                self.assertAllEqual(of_mode[f"finer/{index}"], of_wire[f"auto/finer/{index}"])
+                self.assertAllEqual(of_mode[f"measured/{index}"], chosen[0][f"measured/{index}"])
 
     def test_a_layer_is_exchanged_while_an_earlier_one_computes_its_gradient(self):
         for result in self.of("overlap"):

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute import Quantization, Telemetry, TernGradStrategy, advise
-from terngrad_tf.distribute.wire_selection import links, wire_choice, wire_trial
+from terngrad_tf.distribute.wire_selection import links, mode_choice, wire_choice, wire_trial
 from tests.distribute import optimizer_cases, processes, uneven_cases
 from tests.distribute.samples import build, data, draw_masks, gradients_of, reduce_once
 
@@ -73,6 +73,22 @@ def choose(config):
         results[f"{name}/wire"] = strategy.traffic.wire
         results[f"{name}/received_bytes"] = strategy.traffic.received_bytes
         results[f"{name}/sums"] = np.concatenate([np.ravel(total) for total in reduced])
+    return results
+
+
+def choose_mode(config):
+    """What a step leaves in the mode that is the quickest as measured, and with codes of 4 bits."""
+    del config
+    seconds = {mode.name: 1.0 + (mode.name != "4 bits") for mode in mode_choice.MODES}
+    expected = mock.patch.object(mode_choice, "expected_seconds", return_value=seconds)
+    results = {}
+    for name, found in (("measured", contextlib.nullcontext()), ("finer", expected)):
+        with found:
+            strategy = TernGradStrategy(1, grad_bits="auto", quantization=Quantization(seed=5))
+            gradients = [gradients_of(worker) for worker in range(2)]
+            for index, value in enumerate(reduce_once(strategy, gradients)):
+                results[f"{name}/{index}"] = value
+        results[f"{name}/choice"] = strategy.wire_choices[0]
     return results
 
 
@@ -270,6 +286,7 @@ if __name__ == "__main__":
         "collectives": collectives,
         "reduce": reduce_gradients,
         "choose": choose,
+        "choose_mode": choose_mode,
         "tried": tried,
         "float_steps": float_steps,
         "masks": masks,

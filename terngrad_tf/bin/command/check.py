@@ -119,14 +119,13 @@ def _steps(links, num_machines, weights):
     exchange_model, link_type, job_type, share = _exchange_model()
     slowest = min(link.bits_per_second for link in links)
     longest = max(link.round_trip for link in links)
-    job = job_type(num_machines, 1, ((weights,),), ())
+    job = job_type(num_machines, 1, ((weights,),), (), rotated=True)
     model = exchange_model.ExchangeModel(job, link_type(8 / slowest, longest), share)
     unit = exchange_model.seconds_of_doubling()
     yield f"expected exchange of {weights:,} gradients among {num_machines} machines:"
     seconds = {mode: model.seconds(mode, unit) for mode in exchange_model.MODES}
     for mode in sorted(seconds, key=seconds.__getitem__):
-        called = "float32 (grad_bits=32)" if mode == "float32" else f'wire="{mode}"'
-        yield f"  {called:30} {1e3 * seconds[mode]:10.1f} ms"
+        yield f"  {exchange_model.option_of(mode):30} {1e3 * seconds[mode]:10.1f} ms"
     quickest = min(seconds.values())
     yield f"  {'DiLoCo, an exchange in 32 steps':30} {1e3 * quickest / 32:9.1f} ms a step"
 

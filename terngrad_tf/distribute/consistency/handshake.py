@@ -83,6 +83,7 @@ def strategy_metadata(
     return (
         shared_values(gradient_ops.quantization)
         | shared_values(gradient_ops.options)
+        | ({"grad_bits": "auto"} if gradient_ops.options.chooses_mode else {})
         | code_metadata()
         | {
             "number of processes": num_processes,

@@ -8,6 +8,9 @@ from terngrad_tf.common.options import check_options, documented, option
 from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.quantization import Quantization
 
+# The word for `grad_bits`.
+AUTO = "auto"
+
 
 def _is_quantization(name, value):
     check(isinstance(value, Quantization), name, "must be a `Quantization`", value)
@@ -37,6 +40,7 @@ class ExchangeOptions:
     quantization: Quantization = option(
         Quantization(), "How gradients are rounded.", _is_quantization, shared=False
     )
+    chooses_mode: bool = option(False, 'Whether `grad_bits` is "auto".', shared=False)
     wire: str = option("auto", "How codes travel.", _is_wire)
     sparse_as_dense: bool | str = option(
         "auto", "How the gradients of embeddings travel.", _is_bool_or_auto
@@ -48,6 +52,16 @@ class ExchangeOptions:
     def __post_init__(self) -> None:
         check_options(self)
         quantization = self.quantization
+        if self.chooses_mode:
+            rule = f'must be "auto" with grad_bits="{AUTO}", which chooses the wire, too'
+            check(self.wire == "auto", "wire", rule, self.wire)
+            check(
+                quantization.grad_bits == 1 and quantization.rotate,
+                "quantization",
+                "must set none of grad_bits, rotate=False and bits_per_element with"
+                f' grad_bits="{AUTO}", which chooses among codes of rotated gradients',
+                quantization,
+            )
         budget = quantization.bits_per_element
         check(
             budget is None or self.wire in ("auto", *wires.STREAMS),

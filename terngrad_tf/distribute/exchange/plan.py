@@ -34,6 +34,32 @@ class Job:
     levels: int = 1
     rotated: bool = False
 
+    @classmethod
+    def of(
+        cls,
+        context: ReductionContext,
+        quantization: Quantization,
+        gradients: Sequence[Any],
+        paths: Sequence[str],
+    ) -> "Job":
+        """Returns the sizes of the exchange of T gradients.
+
+        Args:
+            context: `ReductionContext`.
+            quantization: how gradients are rounded.
+            gradients: T gradients of one replica.
+            paths: T variable paths.
+        """
+        buckets, _, floats = _positions(quantization, gradients, paths)
+        return cls(
+            context.num_members,
+            context.num_local if context.processes else 1,
+            tuple(tuple(_num_elements(gradients[i]) for i in bucket) for bucket in buckets),
+            tuple(_num_elements(gradients[i]) for i in floats),
+            quantization.levels,
+            bool(quantization.rotate),
+        )
+
 
 class LocalScales(NamedTuple):
     """What the replicas measure of their gradients before an exchange.
@@ -107,9 +133,7 @@ class Plan:
         """Sorts gradients by how they travel; `step` has a value for each local replica."""
         context = ReductionContext.of(strategy)
         first = [local_tensors(gradient)[0] for gradient in gradients]
-        rounded = positions_of_buckets(quantization, first, paths)
-        sparse = [i for i, g in enumerate(first) if isinstance(g, tf.IndexedSlices)]
-        floats = [i for i in range(len(first)) if i not in {*sum(rounded, sparse)}]
+        rounded, sparse, floats = _positions(quantization, first, paths)
         sparse_bytes = sum(_gathered_bytes(context, gradients[i]) for i in sparse)
         return cls(
             strategy=strategy,
@@ -125,14 +149,7 @@ class Plan:
             rows=[],
             floats=floats,
             buckets=rounded,
-            job=Job(
-                context.num_members,
-                context.num_local if context.processes else 1,
-                tuple(tuple(_num_elements(first[i]) for i in bucket) for bucket in rounded),
-                tuple(_num_elements(first[i]) for i in floats),
-                quantization.levels,
-                bool(quantization.rotate),
-            ),
+            job=Job.of(context, quantization, first, paths),
             sparse_bytes=sparse_bytes,
             float_sparse_bytes=sparse_bytes,
         )
@@ -257,6 +274,14 @@ def positions_of_buckets(
     positions = quantization.ternary_positions(gradients, paths)
     sizes = [_num_elements(gradients[i]) for i in positions]
     return [[positions[i] for i in bucket] for bucket in buckets(sizes)]
+
+
+def _positions(quantization, gradients, paths):
+    """Positions of gradients to round, bucket by bucket, of sparse ones, and of dense floats."""
+    rounded = positions_of_buckets(quantization, gradients, paths)
+    sparse = [i for i, g in enumerate(gradients) if isinstance(g, tf.IndexedSlices)]
+    floats = [i for i in range(len(gradients)) if i not in {*sum(rounded, sparse)}]
+    return rounded, sparse, floats
 
 
 def _num_elements(tensor):

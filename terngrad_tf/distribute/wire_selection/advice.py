@@ -1,4 +1,4 @@
-"""Expected times of a step with other wires: `advise`."""
+"""Expected times of a step in other modes: `advise`."""
 
 import dataclasses
 
@@ -7,7 +7,12 @@ import tensorflow as tf
 from terngrad_tf.common.arguments import check
 from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.wire_selection import links
-from terngrad_tf.distribute.wire_selection.exchange_model import MODES, ExchangeModel
+from terngrad_tf.distribute.wire_selection.exchange_model import (
+    FOUR_BITS,
+    MODES,
+    ExchangeModel,
+    option_of,
+)
 
 # Smaller differences between modes are not reported.
 _NOTICED = 0.05
@@ -22,8 +27,8 @@ class Advice:
 
     Attributes:
         current: the wire of the run; "float32" if no gradient is ternary.
-        seconds: `{mode: expected seconds of a step}` for "float32" (`grad_bits=32`) and each wire
-            that can carry the run's codes.
+        seconds: `{mode: expected seconds of a step}` for "float32" (`grad_bits=32`), each wire that
+            can carry the run's codes, and "4 bits" (`grad_bits=4`) if these are ternary.
         local_steps_seconds: expected seconds with `DiLoCo`, `sync_every=32` and the current wire.
         measured_seconds: measured seconds of a step of the run.
         link: measured or given links.
@@ -43,12 +48,12 @@ class Advice:
         return best if is_noticed else self.current
 
     def __str__(self) -> str:
-        now = _called(self.current)
+        now = option_of(self.current)
         if self.quickest == self.current:
             told = f"no other mode would be much faster than {now}"
         else:
             times = self.seconds[self.current] / self.seconds[self.quickest]
-            told = f"{_called(self.quickest)} would be {times:.1f} times faster than {now}"
+            told = f"{option_of(self.quickest)} would be {times:.1f} times faster than {now}"
         modes = sorted(self.seconds, key=self.seconds.__getitem__)
         expected = ", ".join(f"{mode} {1e3 * self.seconds[mode]:.0f}" for mode in modes)
         return (
@@ -64,7 +69,7 @@ def advise(
     bits_per_second: float | None = None,
     round_trip_seconds: float = 0.0,
 ) -> Advice | None:
-    """Estimates the time of a step with other wires and with float gradients.
+    """Estimates the time of a step with other wires, with finer codes and with float gradients.
 
         step     = rest + codec + sum over buckets of scales and messages
         codec    = elements * units of the mode * seconds of a unit
@@ -112,6 +117,8 @@ def advise(
     unit = model.unit_seconds(mean.wire, sum(s or 0.0 for s in codec))
     # Of float gradients, streams are told of, too: they would not be rotated for them.
     modes = wires.possible(MODES, job.levels, job.rotated and bool(job.buckets))
+    if job.levels > 1:
+        modes.remove(FOUR_BITS)
     exchange_of = {mode: model.seconds(mode, unit) for mode in modes}
     return Advice(
         current=mean.wire,
@@ -120,8 +127,3 @@ def advise(
         measured_seconds=mean.step_seconds,
         link=link,
     )
-
-
-def _called(mode):
-    """The mode as an option of the strategy."""
-    return "float32 (grad_bits=32)" if mode == "float32" else f'wire="{mode}"'

@@ -1,4 +1,4 @@
-"""Expected seconds of an exchange of gradients by each wire."""
+"""Expected seconds of an exchange of gradients in each mode."""
 
 import dataclasses
 import time
@@ -11,8 +11,11 @@ from terngrad_tf.distribute.exchange import buckets as exchange
 from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, ring_bytes
 from terngrad_tf.distribute.wire_selection import links
+from terngrad_tf.grad_bits import levels_of_bits
 
-MODES = ("float32", *(name for name in wires.WIRES if name != "auto"))
+FLOAT, FOUR_BITS = "float32", "4 bits"
+# The wires are those of the job's codes; codes of 4 bits take the wire with the fewest bytes.
+MODES = (FLOAT, FOUR_BITS, *(name for name in wires.WIRES if name != "auto"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +33,12 @@ class ExchangeModel:
     nonzero_share: float
 
     def seconds(self, mode: str, unit: float) -> float:
-        """Seconds of an exchange; `unit` is the seconds of a unit of arithmetic an element."""
+        """Returns the expected seconds of an exchange.
+
+        Args:
+            mode: one of `MODES`, or "auto" for the lossless wire with the fewest bytes.
+            unit: seconds of a unit of arithmetic, for one element.
+        """
         buckets, floats = self._parts(mode)
         num_bytes = ring_bytes(WORD_BYTES * sum(floats), self.job.num_members)
         messages = 2 if floats else 0
@@ -49,8 +57,9 @@ class ExchangeModel:
     def _wire_of(self, mode):
         """Function of a bucket's sizes that returns its `Wire` in a mode."""
         job = self.job
-        how = job.num_members, job.num_local, job.levels, job.rotated
-        return lambda sizes: wires.choose(mode, sizes, *how)
+        name, levels = ("auto", levels_of_bits(4)) if mode == FOUR_BITS else (mode, job.levels)
+        how = job.num_members, job.num_local, levels, job.rotated
+        return lambda sizes: wires.choose(name, sizes, *how)
 
     def _units(self, mode):
         """What arithmetic takes, doubling a float32 in place being 1; see `Wire.work`."""
@@ -66,12 +75,18 @@ class ExchangeModel:
 
     def _parts(self, mode):
         """Sizes of the ternary gradients, by bucket, and of the float ones."""
-        if mode == "float32":
+        if mode == FLOAT:
             return [], [*sum(self.job.buckets, ()), *self.job.floats]
         if self.job.buckets:
             return self.job.buckets, self.job.floats
         positions = exchange.buckets(self.job.floats)
         return [[self.job.floats[i] for i in bucket] for bucket in positions], []
+
+
+def option_of(mode: str) -> str:
+    """Returns a mode as the strategy's option that selects it."""
+    bits = {FLOAT: 32, FOUR_BITS: 4}
+    return f"{mode} (grad_bits={bits[mode]})" if mode in bits else f'wire="{mode}"'
 
 
 def seconds_of_doubling(clock: Callable[[], float] = time.perf_counter) -> float:

@@ -51,12 +51,16 @@ class WireChoice:
         wire: one of `WIRES`.
         quantization: `Quantization`, which determines the share of codes that are 0. With its
             `bits_per_element`, "auto" is "sparse".
+        link: the links, if they have been measured. Default None.
     """
 
-    def __init__(self, wire: str, quantization: Quantization) -> None:
+    def __init__(
+        self, wire: str, quantization: Quantization, link: links.Link | None = None
+    ) -> None:
         has_budget = wire == "auto" and quantization.bits_per_element is not None
         self._wire = "sparse" if has_budget else wire
         self._quantization = quantization
+        self._link = link
         self._measured: tuple[links.Link, float] | None = None
         self._chosen: dict[Job, _Choice] = {}
 
@@ -81,7 +85,7 @@ class WireChoice:
             if self._measured is None:
                 # Measure eagerly, even while a step is being traced.
                 with tf.init_scope():
-                    self._measured = _measure(context.processes)
+                    self._measured = _measure(context.processes, self._link)
             self._chosen[job] = self._choose(context, job, *self._measured)
             if context.processes.rank == 0:
                 _logger.info("%s", self._chosen[job].reason)
@@ -157,8 +161,8 @@ def _densest_share(clip_factor, num_replicas):
     return min(1.0, max(clipped, _UNCLIPPED_NONZERO_SHARE))
 
 
-def _measure(processes):
-    """`Link`, and seconds of a unit of arithmetic on the slowest process."""
+def _measure(processes, link):
+    """`Link`, unless it is known, and seconds of a unit of arithmetic on the slowest process."""
     # CPU time of all threads, since few of them encode streams.
     unit = seconds_of_doubling(time.process_time)
-    return links.measure(processes), links.slowest(processes)(unit)
+    return link or links.measure(processes), links.slowest(processes)(unit)

@@ -97,7 +97,13 @@ class AdviceTest(tf.test.TestCase):
         self.assertEqual(str(Link(8 / 98.7e6, 0.0)), "98.7 Mbit/s")
 
     def test_every_wire_is_among_the_modes(self):
-        self.assertEqual({*MODES, "auto"}, {*WIRES, "float32"})
+        self.assertEqual({*MODES, "auto"}, {*WIRES, "float32", "4 bits"})
+
+    def test_4_bits_take_the_wire_of_their_fewest_bytes(self):
+        model = ExchangeModel(Job(4, 1, BUCKETS, FLOATS, 1, True), BYTES_ONLY, 0.1)
+        finer = ExchangeModel(Job(4, 1, BUCKETS, FLOATS, 7, True), BYTES_ONLY, 0.1)
+        least = min(finer.seconds(wire, 0.0) for wire in ("allgather", "alltoall", "allreduce"))
+        self.assertEqual(model.seconds("4 bits", 0.0), least)
 
     def test_a_single_process_has_no_links(self):
         with self.assertRaisesRegex(ValueError, "`strategy` must be one over several processes"):

@@ -122,6 +122,7 @@ def sum_of_replicas(
     all_paths = variable_paths(optimizer._trainable_variables)
     op.check_context(all_paths)
     paths = [all_paths[index] for index in indices]
+    op.choose_mode(strategy, [of_replicas[0] for of_replicas in gradients], paths)
     scales = []
     for device, own in zip(
         strategy.extended.worker_devices, zip(*gradients, strict=True), strict=True
@@ -197,6 +198,11 @@ def _reduce_with_op(stock, self, grads_and_vars):
         ]
         return summed, noise
 
+    def choose(strategy):
+        op.choose_mode(strategy, gradients, paths)
+
+    if op.chooses_mode:
+        merge(choose)
     context = tf.distribute.get_replica_context()
     scales = op.local_scales(gradients, paths, context.num_replicas_in_sync)
     summed, noise = map(iter, merge(reduce, gradients, scales, step))

@@ -51,6 +51,8 @@ class RoundingNoise(keras.layers.Layer):
     Attributes:
         indices: as given.
         averages: variable `[averages, blocks]` for each weight with rounded gradients.
+        is_current: False if this run's gradients are not rounded: `grad_bits="auto"` took floats.
+            Averages of an earlier run are then not saved again, since they no longer decay.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class RoundingNoise(keras.layers.Layer):
                     )
                 )
         self.averages = averages
+        self.is_current = True
         self.built = True
 
     def average_of(self, index: int) -> keras.Variable | None:
@@ -85,12 +88,17 @@ class RoundingNoise(keras.layers.Layer):
         # For a `tf.train.Checkpoint`. While there is no noise, do not expect these variables in
         # checkpoints that must match completely: checkpoints of plain Keras have none.
         children = super()._trackable_children(save_type, **kwargs)
-        is_unused = tf.executing_eagerly() and not any(np.any(a.numpy()) for a in self.averages)
+        is_unused = tf.executing_eagerly() and not any(map(np.any, self._saved()))
         return {} if is_unused and save_type == "checkpoint" else children
 
+    def _saved(self):
+        """The averages as they are saved."""
+        values = [average.numpy() for average in self.averages]
+        return values if self.is_current else [np.zeros_like(value) for value in values]
+
     def save_own_variables(self, store: Any) -> None:
-        for index, average in zip(self.indices, self.averages, strict=True):
-            store[str(index)] = average.numpy()
+        for index, value in zip(self.indices, self._saved(), strict=True):
+            store[str(index)] = value
 
     def load_own_variables(self, store: Any) -> None:
         names = list(store.keys())
@@ -122,6 +130,7 @@ def with_noise(
     kept = getattr(optimizer, "rounding_noise", None)
     if kept is None:
         return list(gradients)
+    kept.is_current = any(n is not None for n in noise)
     indices = [optimizer._get_variable_index(variable) for variable in variables]
     return [
         # Rows of rounded gradients are distinct, as all corrected optimizers need them.

@@ -24,9 +24,9 @@ def fit(model, epochs=1):
     model.fit(x, y, batch_size=16, epochs=epochs, shuffle=False, verbose=0)
 
 
-def new():
+def new(grad_bits=1):
     """A model that was not trained, with the state of its optimizer."""
-    strategy = TernGradStrategy(2, quantization=Quantization(rotate=True))
+    strategy = TernGradStrategy(2, grad_bits=grad_bits)
     model = build(strategy, dropout=0.0, optimizer=lambda: keras.optimizers.Adam(0.01))
     with strategy.scope():
         model.optimizer.build(model.trainable_variables)
@@ -108,6 +108,28 @@ class SavedNoiseTest(tf.test.TestCase):
         checkpoint(fresh).read(plain_path).assert_consumed()
         self.assert_same(state_of(plain), state_of(fresh))
         fit(fresh)
+
+    @pytest.mark.slow
+    def test_a_run_with_floats_chosen_hands_no_noise_of_earlier_runs_on(self):
+        model = fitted(TernGradStrategy(2))
+        path, checkpoint_path = f"{self.folder}/float.weights.h5", f"{self.folder}/float"
+        model.save_weights(path)
+        # A single process takes floats.
+        of_floats = new(grad_bits="auto")
+        of_floats.load_weights(path)
+        self.assert_same(averages_of(model), averages_of(of_floats))
+        fit(of_floats)
+        of_floats.save_weights(path)
+        checkpoint = tf.train.Checkpoint(model=of_floats, optimizer=of_floats.optimizer)
+        checkpoint_path = checkpoint.write(checkpoint_path)
+        from_file, from_checkpoint = new(), new()
+        from_file.load_weights(path)
+        checkpoint = tf.train.Checkpoint(model=from_checkpoint, optimizer=from_checkpoint.optimizer)
+        checkpoint.read(checkpoint_path).assert_existing_objects_matched()
+        for resumed in (from_file, from_checkpoint):
+            self.assert_same(state_of(of_floats), state_of(resumed))
+            for average in averages_of(resumed):
+                self.assertAllEqual(average, np.zeros(average.shape))
 
 
 if __name__ == "__main__":

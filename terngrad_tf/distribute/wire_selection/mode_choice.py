@@ -1,0 +1,112 @@
+"""Choice of bits and wire for `grad_bits="auto"`."""
+
+import dataclasses
+import typing
+from typing import Any
+
+import tensorflow as tf
+
+from terngrad_tf.distribute.exchange import wires
+from terngrad_tf.distribute.exchange.options import AUTO
+from terngrad_tf.distribute.exchange.plan import Job
+from terngrad_tf.distribute.wire_selection import links
+from terngrad_tf.distribute.wire_selection.exchange_model import (
+    FLOAT,
+    FOUR_BITS,
+    ExchangeModel,
+    seconds_of_doubling,
+)
+
+# A more exact mode is taken if its exchange takes at most this factor of the quickest one's time.
+_NEARLY_AS_QUICK = 1.1
+
+
+class Mode(typing.NamedTuple):
+    """What `grad_bits="auto"` may take.
+
+    Attributes:
+        name: name in `ModeChoice.reason`.
+        grad_bits: the strategy's option.
+        wire: the strategy's option.
+    """
+
+    name: str
+    grad_bits: int
+    wire: str = "auto"
+
+    @property
+    def options(self) -> str:
+        """The options that select the mode, such as "grad_bits=4"."""
+        wire = "" if self.wire == "auto" else f', wire="{self.wire}"'
+        return f"grad_bits={self.grad_bits}{wire}"
+
+
+# The most exact mode first.
+MODES = (
+    Mode(FLOAT, 32),
+    Mode(FOUR_BITS, 4),
+    Mode("ternary", 1),
+    Mode("bidirectional", 1, "bidirectional"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModeChoice:
+    """The mode of a strategy.
+
+    Attributes:
+        mode: one of `MODES`.
+        reason: the mode and why it was taken, as one line.
+        link: measured links; None in a single process.
+    """
+
+    mode: Mode
+    reason: str
+    link: links.Link | None = None
+
+
+def quickest_mode(processes: Any, job: Job) -> ModeChoice:
+    """Chooses the mode whose exchange should be the quickest, or a more exact one nearly as quick.
+
+    Links and processors are measured; all processes call this function with the same sizes, and all
+    take the same mode because the slowest process's measurements count.
+
+    Args:
+        processes: `ProcessGroup`; None or a single process, which sends nothing, takes floats.
+        job: the exchanged tensors as ternary codes.
+    """
+    if processes is None or processes.size == 1:
+        reason = "a single process sends nothing, so rounding would only add noise"
+        return ModeChoice(MODES[0], f'grad_bits="{AUTO}" takes {FLOAT}: {reason}')
+    # Measure eagerly, even while a step is being traced.
+    with tf.init_scope():
+        link = links.measure(processes)
+        unit = links.slowest(processes)(seconds_of_doubling())
+    seconds = expected_seconds(job, link, unit)
+    least = min(seconds.values())
+    mode = next(mode for mode in MODES if seconds[mode.name] <= _NEARLY_AS_QUICK * least)
+    in_order = sorted(seconds, key=seconds.__getitem__)
+    expected = ", ".join(f"{name} {1e3 * seconds[name]:.3g}" for name in in_order)
+    return ModeChoice(
+        mode,
+        f'grad_bits="{AUTO}" takes {mode.name} for {sum(map(sum, job.buckets)):,} gradients on'
+        f" links of {link}: expected times of an exchange in ms are {expected}; every run takes"
+        f" {mode.name} with {mode.options}",
+        link,
+    )
+
+
+def expected_seconds(job: Job, link: links.Link, unit: float) -> dict[str, float]:
+    """Returns the expected seconds of an exchange in each of `MODES`, by name.
+
+    Args:
+        job: the exchanged tensors as ternary codes.
+        link: the links.
+        unit: seconds of doubling an element.
+    """
+    # The share matters to streams alone.
+    model = ExchangeModel(job, link, wires.NONZERO_SHARE)
+    return {
+        mode.name: model.seconds(mode.name if mode.grad_bits > 1 else mode.wire, unit)
+        for mode in MODES
+    }
