@@ -23,6 +23,9 @@ _FILE = flags.DEFINE_string("file", "default.jsonl", "File with the finished run
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3", "4", "5"], "Seeds; each is one run.")
 
 IMAGES, EPOCHS, WORKERS, BATCH = 12_000, 2, 8, 64
+_IMAGES = flags.DEFINE_integer(
+    *("images", IMAGES, "Training images."), lower_bound=BATCH, upper_bound=55_000
+)
 RATES = {
     "SGD, momentum 0.9": (0.1, 0.03),
     "Adam": (0.01, 0.003),
@@ -36,10 +39,10 @@ WAYS = {
 }
 
 
-def runs(seeds):
+def runs(seeds, images=IMAGES):
     """Returns the runs of the table, with runs of one shape after each other."""
     return [
-        Run("small_cnn", optimizer, way, WORKERS, BATCH, IMAGES, EPOCHS, rate, seed)
+        Run("small_cnn", optimizer, way, WORKERS, BATCH, images, EPOCHS, rate, seed)
         for optimizer, rates in RATES.items()
         for way in WAYS
         for rate in rates
@@ -81,9 +84,10 @@ def main(argv):
     from benchmarks.fidelity import training
 
     rows = Rows(pathlib.Path(_FILE.value))
-    data = training.load("small_cnn", _RAW_DIR.value, IMAGES)
-    training.perform(runs([int(seed) for seed in _SEEDS.value]), rows, lambda net: data)
-    print(f"\n{table(rows)}")
+    data = training.load("small_cnn", _RAW_DIR.value, _IMAGES.value)
+    chosen = runs([int(seed) for seed in _SEEDS.value], _IMAGES.value)
+    training.perform(chosen, rows, lambda net: data)
+    print(f"\n{table(rows.of(_IMAGES.value, EPOCHS))}")
     return 0
 
 
