@@ -36,7 +36,6 @@ class Settings:
 
     Args:
         image_size: height and width of the images in pixels.
-        epochs: passes through the training images.
         learning_rate: rate of the first step; falls along half a cosine to 0 at the end.
         weight_decay: L2 factor of the kernels.
         momentum: share of the last step that the next step keeps.
@@ -44,7 +43,6 @@ class Settings:
     """
 
     image_size: int
-    epochs: int
     learning_rate: float
     weight_decay: float
     momentum: float = 0.9
@@ -52,8 +50,8 @@ class Settings:
 
 
 NETS = {
-    "lenet": Settings(image_size=28, epochs=12, learning_rate=0.02, weight_decay=5e-4),
-    "resnet_20": Settings(image_size=8, epochs=12, learning_rate=0.1, weight_decay=1e-4),
+    "lenet": Settings(image_size=28, learning_rate=0.02, weight_decay=5e-4),
+    "resnet_20": Settings(image_size=8, learning_rate=0.1, weight_decay=1e-4),
 }
 # Kinds of gradients: options of `Quantization`.
 GRADIENTS = {
@@ -69,6 +67,7 @@ GRADIENTS = {
 _NETS = flags.DEFINE_list("nets", list(NETS), f"Networks, from {', '.join(NETS)}.")
 _REPLICAS = flags.DEFINE_list("replicas", ["2", "4", "8", "16"], "Numbers of replicas.")
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds; each is one run.")
+_EPOCHS = flags.DEFINE_integer("epochs", 12, "Passes through the training images.", lower_bound=1)
 _JSON = flags.DEFINE_string("json", "accuracy.json", "File with the finished runs.")
 _RUNS = flags.DEFINE_string("runs", None, "Used for the processes of the runs.")
 
@@ -92,7 +91,7 @@ class Trainer:
             num_replicas, quantization=terngrad_tf.Quantization(**GRADIENTS[gradients])
         )
         rate = keras.optimizers.schedules.CosineDecay(
-            self._settings.learning_rate, self._settings.epochs * self._steps_per_epoch
+            self._settings.learning_rate, _EPOCHS.value * self._steps_per_epoch
         )
         with strategy.scope():
             self._model = self._build(seed=0)
@@ -118,7 +117,7 @@ class Trainer:
             .shuffle(len(self._data["train"][0]), seed=seed)
             .batch(self._settings.batch_size, drop_remainder=True)
         )
-        history = self._model.fit(batches, epochs=self._settings.epochs, shuffle=False, verbose=0)
+        history = self._model.fit(batches, epochs=_EPOCHS.value, shuffle=False, verbose=0)
         alone.set_weights(self._model.get_weights())
         images, labels = self._data["test"]
         predicted = np.argmax(alone(images, training=False), axis=-1)
@@ -158,8 +157,9 @@ def run_all(runs):
 def results_of(runs):
     """Yields the results of runs, which a child process trains."""
     command = [sys.executable, "-m", "benchmarks.accuracy", "--verbosity=-1"]
+    command += [f"--epochs={_EPOCHS.value}", f"--runs={json.dumps(runs)}"]
     process = subprocess.Popen(
-        [*command, f"--runs={json.dumps(runs)}"],
+        command,
         env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="2"),
         stdout=subprocess.PIPE,
         text=True,
@@ -181,8 +181,9 @@ def key(result):
 
 def settings():
     """Returns the settings that all runs of a file share."""
+    epochs = {"epochs": _EPOCHS.value}
     return {
-        "nets": {net: dataclasses.asdict(settings) for net, settings in NETS.items()},
+        "nets": {net: dataclasses.asdict(of_net) | epochs for net, of_net in NETS.items()},
         "gradients": GRADIENTS,
     }
 

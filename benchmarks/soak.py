@@ -4,12 +4,12 @@
     python -m benchmarks.soak --folder=B --minutes=100 --kill_every=400 --seed=1 --equal_to=A
 
 Trains LeNet on scikit-learn's digits with `mnist_distributed_train --max_restarts`, one worker on
-each of two hosts of this machine (see `lib/netns.sh`: Linux, root, iproute2), for `--minutes`: the
-run saves, has telemetry and snapshots, and `mnist_eval` runs beside it. Every `SAMPLE_SECONDS` a
-line of `samples.jsonl` in the folder records the resources of each process. At the end a table
-compares the medians of a window after the start with those of the last window. `--kill_every` is
-the interval in seconds at which the benchmark kills a worker drawn by the seed. With `--equal_to`,
-all snapshots must equal the other run's, bit for bit.
+each of two hosts of this machine (see `lib/netns.sh`: Linux, root, iproute2), for `--minutes` after
+the first saved step: the run saves, has telemetry and snapshots, and `mnist_eval` runs beside it.
+Every `--sample_seconds` a line of `samples.jsonl` in the folder records the resources of each
+process. At the end a table compares the medians of a window after the start with those of the last
+window. `--kill_every` is the interval in seconds at which the benchmark kills a worker drawn by the
+seed. With `--equal_to`, all snapshots must equal the other run's, bit for bit.
 
 The pace is the processor time per step, which depends little on other work of the machine. To keep
 the load low, run the benchmark in a control group: all processes start from this one.
@@ -33,18 +33,21 @@ from benchmarks.chaos.run import Broken, Run
 from benchmarks.lib import cluster_hosts
 
 _FOLDER = flags.DEFINE_string("folder", None, "Empty folder for all files of the run.")
-_MINUTES = flags.DEFINE_float("minutes", 110, "Length of the run.", lower_bound=1)
+_MINUTES = flags.DEFINE_float("minutes", 110, "Length of the run.", lower_bound=0.1)
 _WINDOW = flags.DEFINE_float("window", 15, "Minutes of the first and the last window.")
 _WARM_UP = flags.DEFINE_float("warm_up", 10, "Minutes before the first window.")
 _KILL_EVERY = flags.DEFINE_float("kill_every", 0, "Seconds from one kill to the next; 0: none.")
 _EQUAL_TO = flags.DEFINE_string("equal_to", None, "Folder of a run with the same snapshots.")
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of the choice of killed workers.")
+_SAMPLE_SECONDS = flags.DEFINE_float("sample_seconds", 30, "Seconds from one sample to the next.")
+_SAVE_SECONDS = flags.DEFINE_integer("save_seconds", 60, "Seconds from one checkpoint to the next.")
+_SNAPSHOT_STEPS = flags.DEFINE_integer(
+    "snapshot_steps", 500, "Steps from one snapshot to the next."
+)
 _REPORT = flags.DEFINE_bool("report", False, "Prints only the tables of the folder's samples.")
 
-SAMPLE_SECONDS = 30
 NUM_HOSTS = 2
-SAVE_SECONDS = 60
-SNAPSHOT_STEPS = 500
+START_TIMEOUT = 1200
 TELEMETRY_STEPS = 20
 # One network each for an undisturbed and a disturbed run, which may run at the same time.
 PREFIXES = {False: ("tgsa", "10.93.0"), True: ("tgsb", "10.94.0")}
@@ -98,7 +101,7 @@ def _evaluation(folder, run):
     """Runs `mnist_eval` beside a run, in this context; yields its `subprocess.Popen`."""
     command = [sys.executable, "-m", "terngrad_tf.bin.mnist_eval"]
     command += [f"--checkpoint_dir={run.train_dir(0)}", f"--data_dir={folder / 'data'}"]
-    command += [f"--eval_dir={folder / 'eval'}", f"--eval_interval_secs={SAVE_SECONDS}"]
+    command += [f"--eval_dir={folder / 'eval'}", f"--eval_interval_secs={_SAVE_SECONDS.value}"]
     with open(folder / "eval.log", "w") as log:
         process = subprocess.Popen(
             command,
@@ -135,7 +138,7 @@ def _watch(run, evaluator, samples, draw):
             run.signal(draw.randrange(NUM_HOSTS), signal.SIGKILL)
             num_kills += 1
             next_kill += _KILL_EVERY.value
-        time.sleep(SAMPLE_SECONDS)
+        time.sleep(_SAMPLE_SECONDS.value)
     return num_kills
 
 
@@ -156,19 +159,21 @@ def soak(folder):
             [folder] * NUM_HOSTS,
             10**8,
             data_dir=folder / "data",
-            save_interval_secs=SAVE_SECONDS,
-            snapshot_every_steps=SNAPSHOT_STEPS,
+            save_interval_secs=_SAVE_SECONDS.value,
+            snapshot_every_steps=_SNAPSHOT_STEPS.value,
             telemetry_freq=TELEMETRY_STEPS,
             # A fixed rate, so that the weights keep changing.
             learning_rate_decay_type="fixed",
             initial_learning_rate=0.001,
-            start_timeout=1200,
+            start_timeout=START_TIMEOUT,
         )
         try:
             with (
                 _evaluation(folder, run) as evaluator,
                 open(folder / "samples.jsonl", "w") as samples,
             ):
+                # The time counts from the first saved step.
+                run.wait_for(1, START_TIMEOUT)
                 num_kills = _watch(run, evaluator, samples, random.Random(_SEED.value))
             for task in range(NUM_HOSTS):
                 os.kill(run.programs(task)[0], signal.SIGTERM)

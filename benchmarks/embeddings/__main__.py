@@ -22,6 +22,9 @@ from benchmarks.lib import figures
 _TEXT = flags.DEFINE_string("text", None, "Text file with a verse a line, such as `Ge1:1 In ...`.")
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3", "4", "5"], "Seeds; each is one run.")
 _EPOCHS = flags.DEFINE_integer("epochs", 3, "Passes through the verses.", lower_bound=1)
+_WAYS = flags.DEFINE_multi_enum(
+    *("ways", None, list(tables.WAYS)), "Way to exchange gradients; repeatable. Default: all."
+)
 _JSON = flags.DEFINE_string("json", "embeddings.json", "File with the finished runs.")
 
 
@@ -36,7 +39,7 @@ def main(argv):
     parts = training.load(_TEXT.value)
     for seed in map(int, _SEEDS.value):
         for optimizer in tables.RATES:
-            for way in tables.WAYS:
+            for way in _WAYS.value or tables.WAYS:
                 if (optimizer, way, seed) in done:
                     continue
                 start = time.perf_counter()

@@ -6,8 +6,9 @@ Trains the small CNN (0.08 M weights) on 12,000 images of Fashion-MNIST, or othe
 format, by 8 workers of 8 images each for 2 epochs, with each optimizer at two rates: about the best
 one of float gradients, and a third of it. A seed fixes initial weights and the order of images for
 all ways alike, so differences to float are paired; p is from Student's paired test. The file keeps
-finished runs, a JSON line each; repeat the command to resume, to add seeds, or to draw (--images).
-The runs of the table in docs/results are in benchmarks/results/default_gradients.jsonl.
+finished runs, a JSON line each; repeat the command to resume, to add seeds, or to draw
+(--pictures). The runs of the table in docs/results are in
+benchmarks/results/default_gradients.jsonl.
 """
 
 import pathlib
@@ -15,13 +16,16 @@ import pathlib
 from absl import app, flags
 
 from benchmarks.fidelity import default_picture
-from benchmarks.fidelity.default_tables import IMAGES, runs, table
+from benchmarks.fidelity.default_tables import BATCH, EPOCHS, IMAGES, runs, table
 from benchmarks.fidelity.rows import Rows
 
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with Fashion-MNIST's four archives.")
 _FILE = flags.DEFINE_string("file", "default.jsonl", "File with the finished runs.")
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3", "4", "5"], "Seeds; each is one run.")
-_IMAGES = flags.DEFINE_string("images", None, "Folder to draw accuracy_*.svg in.")
+_IMAGES = flags.DEFINE_integer(
+    *("images", IMAGES, "Training images."), lower_bound=BATCH, upper_bound=55_000
+)
+_PICTURES = flags.DEFINE_string("pictures", None, "Folder to draw accuracy_*.svg in.")
 
 
 def main(argv):
@@ -31,11 +35,13 @@ def main(argv):
     from benchmarks.fidelity import training
 
     rows = Rows(pathlib.Path(_FILE.value))
-    data = training.load("small_cnn", _RAW_DIR.value, IMAGES)
-    training.perform(runs([int(seed) for seed in _SEEDS.value]), rows, lambda net: data)
-    print(f"\n{table(rows)}")
-    if _IMAGES.value:
-        default_picture.write(rows, pathlib.Path(_IMAGES.value))
+    data = training.load("small_cnn", _RAW_DIR.value, _IMAGES.value)
+    chosen = runs([int(seed) for seed in _SEEDS.value], _IMAGES.value)
+    training.perform(chosen, rows, lambda net: data)
+    found = rows.of(_IMAGES.value, EPOCHS)
+    print(f"\n{table(found)}")
+    if _PICTURES.value:
+        default_picture.write(found, pathlib.Path(_PICTURES.value))
     return 0
 
 

@@ -17,10 +17,10 @@ WAYS = {
 }
 
 
-def runs(seeds):
+def runs(seeds, images=IMAGES):
     """Returns the runs of the table, with runs of one shape after each other."""
     return [
-        Run("small_cnn", optimizer, way, WORKERS, BATCH, IMAGES, EPOCHS, rate, seed)
+        Run("small_cnn", optimizer, way, WORKERS, BATCH, images, EPOCHS, rate, seed)
         for optimizer, rates in RATES.items()
         for way in WAYS
         for rate in rates

@@ -54,18 +54,30 @@ _TASKS = flags.DEFINE_list(
 )
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds; each is one run.")
 _NOISES = flags.DEFINE_list("noises", list(map(str, NOISES)), "Shares of wrong labels: 0.0, 0.2.")
+_LENGTHS = flags.DEFINE_list(
+    "lengths", None, "Epochs after phase 1 at which ways are tested. Default: the task's."
+)
 _RAW_DIR = flags.DEFINE_string(
     "raw_dir", "/usr/share/datasets/fashion-mnist", "Folder with the archives of Fashion-MNIST."
 )
 _JSON = flags.DEFINE_string("json", "subspace.json", "File with the finished runs.")
 
 
+def tasks():
+    """Returns `subspace_settings.TASKS` with the lengths of the command line."""
+    found = subspace_settings.TASKS
+    if not _LENGTHS.value:
+        return found
+    lengths = tuple(map(int, _LENGTHS.value))
+    return {name: dataclasses.replace(task, lengths=lengths) for name, task in found.items()}
+
+
 def settings():
     """Returns the settings that all runs of a file share."""
-    tasks = {name: dataclasses.asdict(task) for name, task in subspace_settings.TASKS.items()}
+    of_tasks = {name: dataclasses.asdict(task) for name, task in tasks().items()}
     variants = {n: dataclasses.asdict(v) for n, v in subspace_settings.PHASE_TWO.items()}
     # JSON has lists instead of tuples.
-    return json.loads(json.dumps({"tasks": tasks, "phase_two": variants}))
+    return json.loads(json.dumps({"tasks": of_tasks, "phase_two": variants}))
 
 
 def results(runs, task):
@@ -140,7 +152,7 @@ def main(argv):
     for task, group in itertools.groupby(missing, key=lambda run: run[0]):
         from benchmarks.subspace import study as subspace_study  # loads TensorFlow
 
-        study = subspace_study.Study(task, _RAW_DIR.value)
+        study = subspace_study.Study(tasks()[task], _RAW_DIR.value)
         for _, seed, noise in group:
             done = list(study.run(seed, noise))
             runs.append({"task": task, "seed": seed, "noise": noise, "results": done})

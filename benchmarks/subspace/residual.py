@@ -62,6 +62,9 @@ PHASE_1 = "phase 1"
 
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with the four files in MNIST's format.")
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds; each is one run.")
+_WAYS = flags.DEFINE_multi_enum(
+    *("ways", list(WAYS), list(WAYS)), "Use of the gradient outside of the subspace; repeatable."
+)
 _RATE = flags.DEFINE_float("learning_rate", 0.02, "Highest rate of phase 1.")
 _JSON = flags.DEFINE_string("json", "residual.json", "File with the finished runs.")
 
@@ -70,7 +73,8 @@ def settings():
     """Returns the settings that all runs of a file share."""
     return {
         **{"net": NET, "workers": NUM_WORKERS, "epochs": EPOCHS, "batch_size": BATCH_SIZE},
-        **{"learning_rate": _RATE.value, "parts": NUM_PARTS, "ways": WAYS},
+        **{"learning_rate": _RATE.value, "parts": NUM_PARTS},
+        "ways": {way: WAYS[way] for way in _WAYS.value},
     }
 
 
@@ -177,7 +181,7 @@ def measure(data_dir, seed):
             shard = f"{name}-00000-of-{source}"
             os.symlink(os.path.join(data_dir, shard), folder / "data" / f"{name}-00000-of-00001")
         yield {"way": PHASE_1, "seed": seed, **first_phase(folder, seed)}
-        for way in WAYS:
+        for way in _WAYS.value:
             yield {"way": way, "seed": seed, **second_phase(folder, seed, way)}
 
 
@@ -190,7 +194,7 @@ def table(runs):
         f"| outside of the subspace | {' | '.join(title for title, _, _ in QUANTITIES.values())} |",
         "|---|" + "---|" * len(QUANTITIES),
     ]
-    for way in (PHASE_1, *WAYS):
+    for way in filter(groups.get, (PHASE_1, *WAYS)):
         cells = [way]
         for name, (_, factor, digits) in QUANTITIES.items():
             found = [factor * run[name] for run in groups[way] if name in run]

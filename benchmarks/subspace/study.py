@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import terngrad_tf
 from benchmarks.lib import digits, fashion
-from benchmarks.subspace.settings import NUM_COMPONENTS, NUM_SNAPSHOTS, PHASE_TWO, TASKS
+from benchmarks.subspace.settings import NUM_COMPONENTS, NUM_SNAPSHOTS, PHASE_TWO
 from terngrad_tf import models
 from terngrad_tf.subspace.weights import snapshot_files
 from terngrad_tf.training.optimization.optimizers import EMA_MOMENTUM
@@ -108,12 +108,12 @@ class Study:
     """A task and its compiled training, for any seeds and shares of wrong labels.
 
     Args:
-        name: name of a task in `settings.TASKS`.
+        task: `settings.Task`.
         raw_dir: folder with the archives of Fashion-MNIST.
     """
 
-    def __init__(self, name, raw_dir):
-        self._task = task = TASKS[name]
+    def __init__(self, task, raw_dir):
+        self._task = task
         if task.num_examples is None:
             self._data = digits.load(task.image_size)
         else:

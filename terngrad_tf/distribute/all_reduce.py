@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from terngrad_tf.common.arguments import check
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.communication.notices import tell
 from terngrad_tf.distribute.consistency import handshake
