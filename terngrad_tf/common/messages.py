@@ -26,6 +26,7 @@ _VARIABLE = (
     (r" ?\.\.\. ?", r".*?"),
 )
 _ANY = re.compile("")
+_TOLD = re.compile(rf"{_EXPLAIN} (E\d+)")
 _VARIABLES = re.compile("|".join(f"({found})" for found, _ in _VARIABLE))
 
 
@@ -78,7 +79,9 @@ def parse(page: str) -> dict[str, Message]:
 
 
 def find(text: str) -> Message | None:
-    """Returns the message in a line, the most specific one, or None."""
+    """Returns the message in a line, or None: the one that the line names, or the most specific."""
+    if (told := _TOLD.search(text)) and told[1] in messages():
+        return messages()[told[1]]
     line = " ".join(text.replace("`", "").split())
     fixed, code = max(
         (fixed, message.code)

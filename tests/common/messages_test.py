@@ -1,7 +1,10 @@
 """Messages that end a program have a heading in docs/troubleshooting.md, which `explain` prints."""
 
 import contextlib
+import errno
+import functools
 import io
+import os
 import re
 import sys
 import unittest
@@ -13,8 +16,11 @@ from terngrad_tf.bin.command import explain
 from terngrad_tf.common import addresses, messages, preemption
 from terngrad_tf.distribute.communication import peers
 from terngrad_tf.distribute.elastic.join import NewcomersError
+from terngrad_tf.launcher import nodes, tasks
 from terngrad_tf.training.errors import DivergedError
 
+ssh_failed = functools.partial(nodes.explain_ssh, nodes.ENDED_BY_SSH, python="python")
+WORKER = tasks.Task("worker", 1)
 TASKS = peers.Tasks(("worker 0", "worker 1"), ("a:2222", "b:2222"), 0)
 
 
@@ -52,6 +58,13 @@ class MessagesTest(unittest.TestCase):
             "E46": peers.at_different_places(TASKS, {0: "`fit`", 1: "`evaluate`"}),
             "E72": DivergedError("loss", 7, None),
             "E73": peers.ended(TASKS, DataError("No train files of digits: data_dir='x'")),
+            "E81": f"b: {ssh_failed('ssh: connect to host b port 22: No route to host')}",
+            "E85": f"b: {ssh_failed('Host key verification failed.')}",
+            "E87": f"b: {nodes.explain_ssh(127, '', '/opt/python')}",
+            "E89": f"b: {nodes.explain_ssh(1, 'No module named terngrad_tf', '/opt/python')}",
+            "E92": tasks.end_of(WORKER, "b", 1, f"OSError: {os.strerror(errno.ENOSPC)}")[1],
+            "E93": f"lost b: {nodes.explain_ssh(nodes.ENDED_BY_SSH, '', 'python', True)}",
+            "E94": nodes.clock_remark("b", -60),
         }.items():
             with self.subTest(code):
                 self.assertEqual(
@@ -82,6 +95,9 @@ class ExplainTest(unittest.TestCase):
         message = "x: error: lost worker 3 (c:22: connection refused) [terngrad explain E11]"
         self.assertEqual(self.call(message)[1], by_code)
         self.assertEqual(self.call(*message.split())[1], by_code)
+        # The code that a line names counts more than its words.
+        message = "worker 1 on b ended with status 3: lost b: x [terngrad explain E11]"
+        self.assertEqual(self.call(message)[1], by_code)
 
     def test_list_holds_all_codes(self):
         self.assertEqual(self.call("--list")[1].count("\n"), len(messages.messages()))

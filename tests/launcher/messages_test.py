@@ -151,32 +151,47 @@ class MessagesTest(tf.test.TestCase):
                 ("-H", f"{first},10.94.0.99", SCRIPT),
                 {},
                 2,
-                r"10\.94\.0\.99: ssh failed: .*No route",
+                r"10\.94\.0\.99: ssh failed: .*No route.*E81",
             ),
-            (("-H", f"{first},no-such-host", SCRIPT), {}, 2, "no-such-host: ssh failed: .*resolve"),
+            (
+                ("-H", f"{first},no-such-host", SCRIPT),
+                {},
+                2,
+                "no-such-host: ssh failed: .*resolve.*E82",
+            ),
             # A wrong port of ssh.
-            ((*both, SCRIPT), {"ssh": "-p 2299"}, 2, f"{second}: ssh failed: .*Connection refused"),
+            (
+                (*both, SCRIPT),
+                {"ssh": "-p 2299"},
+                2,
+                f"{second}: ssh failed: .*Connection refused.*E83",
+            ),
             # A port that is taken there.
             (
                 (*both, "--port", "4000", SCRIPT),
                 {},
                 2,
-                f"{second}: cannot listen on port 4000: another program uses it; --port takes",
+                f"{second}: cannot listen on port 4000: another program .*--port takes .*E86",
             ),
             # No key.
             (
                 (*both, SCRIPT),
                 {"ssh": f"-F {keyless}"},
                 2,
-                f"{second}: ssh failed: .*Permission denied.*must work without a password",
+                f"{second}: ssh failed: .*Permission denied.*must work without a password.*E85",
             ),
             # Another Python, another version, another clock.
-            ((*both, "--python", "/nope", "-m", "this"), {}, 2, f"{second}: has no program /nope"),
+            (
+                (*both, "--python", "/nope", "-m", "this"),
+                {},
+                2,
+                f"{second}: has no program /nope.*E87",
+            ),
             (
                 (*both, "--python", version, SCRIPT),
                 {},
                 2,
-                rf"{second} has terngrad_tf 0\.0\.1, this machine ",
+                rf"{second} has terngrad_tf 0\.0\.1, this machine .*E33",
             ),
             (
                 (*both, "--python", clock, SCRIPT, "end"),
@@ -185,34 +200,39 @@ class MessagesTest(tf.test.TestCase):
                 rf"the clock of {second} is \+3600 s off this machine",
             ),
             # TF_CONFIG.
-            ((*both, SCRIPT), {"TF_CONFIG": "{}"}, 2, "TF_CONFIG is set already; unset it"),
+            ((*both, SCRIPT), {"TF_CONFIG": "{}"}, 2, "TF_CONFIG is set already; unset it.*E90"),
             # The script is missing there, and a disk is full.
             (
                 (*both, str(script)),
                 {},
                 2,
-                f"{second}: no file {script}; copy it there, or use --sy",
+                f"{second}: no file {script}; copy it there, or use --sync .*E91",
             ),
             (
                 (*both, SCRIPT, "fill", str(self.empty)),
                 {},
                 1,
-                f"worker 1 on {second} ended with status 1: OSError: .*No space left on device",
+                f"worker 1 on {second} ended with status 1: OSError: .*No space left .*E92",
             ),
             # No terngrad_tf there.
             (
                 (*both, "--python", "/usr/bin/python3", SCRIPT),
                 {"PYTHONPATH": ""},
                 2,
-                f"{second}: its /usr/bin/python3 has no terngrad_tf .*install it there",
+                f"{second}: its /usr/bin/python3 has no terngrad_tf .*install it there.*E89",
             ),
         ]
         if old := next(pathlib.Path.home().glob(".pyenv/versions/3.[6-9].*/bin/python"), None):
-            line = rf"{second}: its Python is 3\.\d, and must be 3\.10 or newer"
+            line = rf"{second}: its Python is 3\.\d, and must be 3\.10 or newer.*E88"
             rows.append(((*both, "--python", str(old), "-m", "this"), {}, 2, line))
         if drop:
             # A firewall.
-            row = (("-H", f"{first},{fourth}", SCRIPT), {}, 2, f"{fourth}: ssh failed: .*timed out")
+            row = (
+                ("-H", f"{first},{fourth}", SCRIPT),
+                {},
+                2,
+                f"{fourth}: ssh failed: .*timed out.*E84",
+            )
             rows.append(row)
         for arguments, more, *expected in rows:
             with self.subTest(arguments=arguments, **more):
@@ -263,7 +283,7 @@ class MessagesTest(tf.test.TestCase):
         self.assertLen(frozen.told(), 1)
         self.assertRegex(
             frozen.told()[0],
-            f"lost {third}: (no sign of life for 20 s|the connection broke, or)",
+            f"lost {third}: (no sign of life for 20 s|the connection broke, or).*E93",
         )
         line = r"^\[0\] waiting for worker 1 \(10\.94\.0\.4:2222: timed out\)$"
         self.assertIsNotNone(blocked.wait_for(line), blocked.lines)
