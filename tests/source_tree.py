@@ -11,6 +11,7 @@ ROOT = pathlib.Path(os.path.abspath(__file__)).parent.parent
 PACKAGES = ("terngrad_tf", "slim_data")
 
 
+@functools.cache
 def module_name(path):
     """Returns the dotted name of the module in `path`, a path relative to the checkout."""
     parts = pathlib.PurePath(path).with_suffix("").parts
@@ -35,6 +36,12 @@ def tests_by_folder():
     return found
 
 
+@functools.lru_cache(maxsize=8)
+def _parsed(source):
+    """Returns the tree of a source, which several rules look at in turn and none changes."""
+    return ast.parse(source)
+
+
 def imported_modules(source, module="", is_package=False, known=()):
     """Returns the set of dotted module names that `source` imports, wherever in it.
 
@@ -48,7 +55,7 @@ def imported_modules(source, module="", is_package=False, known=()):
       known: dotted names of the project's modules.
     """
     found = set()
-    tree = ast.parse(source)
+    tree = _parsed(source)
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     if is_package and "__getattr__" in functions:
         # A package that loads names at their first use keeps their origins in tables of strings.
@@ -73,7 +80,7 @@ def imported_modules(source, module="", is_package=False, known=()):
 
 def attribute_chains(source):
     """Returns every longest dotted chain in `source` that starts at a name, e.g. `tf.io.gfile`."""
-    tree = ast.parse(source)
+    tree = _parsed(source)
     inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     found = set()
     for node in ast.walk(tree):
@@ -107,7 +114,7 @@ def foreign_private_attributes(source, module="", is_package=False):
       module: its dotted name; relative imports are resolved against it.
       is_package: whether the source is an `__init__.py`.
     """
-    tree = ast.parse(source)
+    tree = _parsed(source)
     here = _read(tree, module, is_package)
     # Public in spite of the underscore: parts of a named tuple, and `os._exit`.
     public = {"_asdict", "_fields", "_make", "_replace", "_exit"}
@@ -152,6 +159,7 @@ def _own_names(base, owner, module):
     return set()
 
 
+@functools.cache
 def _defined(class_node):
     """Returns the names of attributes that a class itself defines."""
     found = set()

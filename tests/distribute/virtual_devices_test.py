@@ -31,6 +31,7 @@ class VirtualDevicesTest(tf.test.TestCase):
             with self.assertRaisesRegex(ValueError, "`num_gpus` must be at most 0, the GPUs that"):
                 TernGradStrategy(**arguments)
 
+    @pytest.mark.slow
     def test_tensorflow_may_have_started_before(self):
         program = (
             "import tensorflow as tf; tf.zeros([1]);"

@@ -102,15 +102,17 @@ class ProgramTest(tf.test.TestCase):
         self.assert_refused(outcome, r"arguments must be text in UTF-8.*'--train_dir=/tmp/\\udcff'")
 
     def test_where_nothing_can_be_written_the_status_tells(self):
+        self.check_status_where_nothing_can_be_written("--bogus")
+
+    @pytest.mark.slow
+    def test_where_nothing_can_be_written_the_status_of_a_user_error_tells(self):
+        self.check_status_where_nothing_can_be_written("--data_dir=/none")
+
+    def check_status_where_nothing_can_be_written(self, flag):
         full = self.enter_context(open("/dev/full", "w"))
-        for flag in "--bogus", "--data_dir=/none":
-            ended = subprocess.run(
-                samples.command("mnist_train", flag),
-                stdout=full,
-                stderr=full,
-                check=False,
-            )
-            self.assertEqual(ended.returncode, 2, flag)
+        command = samples.command("mnist_train", flag)
+        ended = subprocess.run(command, stdout=full, stderr=full, check=False)
+        self.assertEqual(ended.returncode, 2)
 
     def test_flag_files_are_read_and_nothing_else_is_waited_for(self):
         folder = pathlib.Path(self.get_temp_dir())

@@ -25,6 +25,7 @@ class ExitsTest(tf.test.TestCase):
         outputs = processes.outputs(started, 300)
         return addresses, [process.returncode for process in started], outputs
 
+    @pytest.mark.slow
     def test_the_others_end_with_what_a_process_said_alone(self):
         addresses, statuses, outputs = self.run_cluster(2, 200)
         self.assertEqual(statuses, [3, 1], outputs)
@@ -48,9 +49,23 @@ class ExitsTest(tf.test.TestCase):
             "; if it was started, TF_CONFIG may not be set there [terngrad explain E21]",
         )
 
-    def test_an_interrupt_is_one_line_and_without_the_context_a_short_traceback(self):
-        source = """if True:
-            import contextlib, os, signal, sys
+    def test_an_interrupt_within_the_context_is_one_line(self):
+        status, error = self.interrupted("exit_on_peer_error()")
+        self.assertEqual((status, error.splitlines()[-1]), (130, "-c: error: interrupted"))
+        self.assertNotIn("Traceback", error)
+
+    @pytest.mark.slow
+    def test_an_interrupt_without_the_context_is_a_short_traceback(self):
+        status, error = self.interrupted("contextlib.nullcontext()")
+        self.assertEqual((status, error.splitlines()[-1]), (-signal.SIGINT, "KeyboardInterrupt"))
+        _, _, traceback = error.partition("Traceback")
+        self.assertLess(traceback.count("\n"), 30, traceback)
+        self.assertNotIn("Traceback", traceback)
+
+    def interrupted(self, context):
+        """Status and errors of a program that is interrupted in a step, within a context."""
+        source = f"""if True:
+            import contextlib, os, signal
             import keras, numpy as np
             from terngrad_tf.distribute import TernGradStrategy, exit_on_peer_error
 
@@ -59,28 +74,15 @@ class ExitsTest(tf.test.TestCase):
                     os.kill(os.getpid(), signal.SIGINT)  # while the step is traced
                     return super().train_step(data)
 
-            with exit_on_peer_error() if sys.argv[1] == "in" else contextlib.nullcontext():
+            with {context}:
                 strategy = TernGradStrategy(2)
                 with strategy.scope():
                     model = Interrupted([keras.Input([2]), keras.layers.Dense(1)])
                     model.compile("sgd", "mse")
                 model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
         """
-        for where in ("in", "out"):
-            ended = subprocess.run(
-                [sys.executable, "-c", source, where],
-                capture_output=True,
-                text=True,
-            )
-            *_, last = ended.stderr.splitlines()
-            if where == "in":
-                self.assertEqual((ended.returncode, last), (130, "-c: error: interrupted"))
-                self.assertNotIn("Traceback", ended.stderr)
-            else:
-                self.assertEqual((ended.returncode, last), (-signal.SIGINT, "KeyboardInterrupt"))
-                _, _, traceback = ended.stderr.partition("Traceback")
-                self.assertLess(traceback.count("\n"), 30, traceback)
-                self.assertNotIn("Traceback", traceback)
+        ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+        return ended.returncode, ended.stderr
 
     def test_what_a_process_tells_the_others_is_short_and_printable(self):
         tasks = peers.Tasks(("worker 0", "worker 1"), ("a:1", "b:1"), 1)

@@ -130,6 +130,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         share = streams.nonzero_share(BUDGET)
         self.check(trained_alone(adamw, nesterov, 3, share), model)
 
+    @pytest.mark.slow
     def test_weights_that_stay_float_travel_whole(self):
         model = trained(
             lambda: DiLoCo(SGD(0.1), 2, outer=SGD(1.0)),

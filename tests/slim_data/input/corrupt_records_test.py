@@ -91,12 +91,12 @@ class CorruptRecordsTest(tf.test.TestCase):
             self.assertCountEqual(flat[:27], expected)
             self.assertCountEqual(flat[27:], expected)
 
-    def test_faults_of_the_framing_end_their_file_alone(self):
-        self.check_framing("length checksum", "cut in a header")
+    def test_a_fault_of_the_framing_ends_its_file_alone(self):
+        self.check_framing("length checksum")
 
     @pytest.mark.slow
-    def test_a_wrong_length_and_a_cut_record_end_their_file_alone(self):
-        self.check_framing("length", "cut")
+    def test_other_faults_of_the_framing_end_their_file_alone(self):
+        self.check_framing("length", "cut", "cut in a header")
 
     def check_framing(self, *kinds):
         for kind in kinds:

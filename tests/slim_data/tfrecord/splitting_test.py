@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import slim_data
 from slim_data.tfrecord import shards
-from tests.slim_data import samples
+from tests.slim_data import programs, samples
 
 SETTINGS = hypothesis.settings(deadline=None, max_examples=20, derandomize=True)
 
@@ -161,31 +161,38 @@ class ProgramTest(tf.test.TestCase):
         self.parent = samples.new_folder(self)
         self.folder = os.path.join(self.parent, "data")
         samples.write_numbered(self.folder, [2, 1, 3])
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.parent)
 
     def run_split(self, *arguments):
-        return samples.run("slim_data.split", *arguments, folder=self.parent)
+        return programs.call("split", *arguments)
+
+    def test_it_runs_as_a_module(self):
+        done = samples.run("slim_data.split", "data", 3, 0, folder=self.parent)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(read("data/worker_0_of_3"), [0, 1])
 
     def test_links_work_for_relative_and_absolute_folders(self):
         for data_dir, worker, numbers in (("data", 0, [0, 1]), (self.folder + "/", 1, [2])):
             done = self.run_split(data_dir, 3, worker)
-            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual((done.status, done.stderr), (0, ""))
             folder = os.path.join(data_dir, f"worker_{worker}_of_3")
             self.assertEqual(done.stdout.splitlines()[0], f"Splitting to {folder} ...")
             again = self.run_split(data_dir, 3, worker)
-            self.assertEqual((again.returncode, again.stdout), (0, f"{folder} exists.\n"))
+            self.assertEqual((again.status, again.stdout), (0, f"{folder} exists.\n"))
             self.assertEqual(read(os.path.join(self.parent, folder)), numbers)
 
     def test_all_makes_every_folder_and_links_named_after_the_files(self):
         for _ in range(2):  # the second time it finds them
             done = self.run_split("data", 2, "all", "--link_as", "part")
-            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual((done.status, done.stderr), (0, ""))
             self.assertEqual(read(os.path.join(self.parent, "part-0-0")), [0, 1])
             self.assertEqual(read(os.path.join(self.parent, "part-1-2")), [2, 3, 4, 5])
         # Of three workers, the first would have that name again.
         done = self.run_split("data", 3, "all", "--link_as", "part")
-        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.status, 2)
         self.assertIn("part-0-0 exists and is not", done.stderr)
-        self.assertEqual(self.run_split("data", 3, "all").returncode, 0)
+        self.assertEqual(self.run_split("data", 3, "all").status, 0)
 
     def test_misuse_is_one_line_and_a_status(self):
         for arguments, part in (
@@ -198,7 +205,7 @@ class ProgramTest(tf.test.TestCase):
             (["absent", 3, 0], "absent"),
         ):
             done = self.run_split(*arguments)
-            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertEqual((done.status, done.stdout), (2, ""))
             self.assertLen(done.stderr.splitlines(), 1)
             self.assertIn(part, done.stderr)
         self.assertEqual(names(self.folder), shards.shard_names("train", 3))

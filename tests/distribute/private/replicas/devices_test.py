@@ -65,8 +65,14 @@ class DevicesTest(tf.test.TestCase, parameterized.TestCase):
         model.fit(*data(128), batch_size=32, epochs=2, shuffle=False, verbose=0)
         return model
 
-    @parameterized.parameters({}, {"steps_per_execution": 3, "synchronized": True})
-    def test_float_gradients_train_as_on_one_device(self, **options):
+    def test_float_gradients_train_as_on_one_device(self):
+        self.check_float_gradients()
+
+    @pytest.mark.slow
+    def test_steps_together_train_as_on_one_device(self):
+        self.check_float_gradients(steps_per_execution=3, synchronized=True)
+
+    def check_float_gradients(self, **options):
         one, two = (self.train(count, **options) for count in (1, 2))
         for first, second in zip(one.get_weights(), two.get_weights(), strict=True):
             self.assertAllClose(first, second, 1e-4, 1e-5)
