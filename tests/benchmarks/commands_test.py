@@ -44,7 +44,7 @@ ALONE = (
 )
 # These make hosts of network namespaces, as root.
 SOAK = (
-    "--minutes=0.3 --warm_up=0 --window=0.2 --sample_seconds=1 --save_seconds=4 --snapshot_steps=10"
+    "--minutes=0.3 --warm_up=0 --window=0.3 --sample_seconds=1 --save_seconds=4 --snapshot_steps=10"
 )
 HOSTS = (
     "cluster --models=digits --hosts=2 --rates=none --modes=no_exchange --rounds=1"
