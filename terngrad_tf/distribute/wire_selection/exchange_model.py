@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -87,6 +87,16 @@ def option_of(mode: str) -> str:
     """Returns a mode as the strategy's option that selects it."""
     bits = {FLOAT: 32, FOUR_BITS: 4}
     return f"{mode} (grad_bits={bits[mode]})" if mode in bits else f'wire="{mode}"'
+
+
+def in_order(seconds: Mapping[str, float]) -> str:
+    """Returns modes and their milliseconds, the quickest first, such as "ternary 44.3, ..."."""
+    modes = sorted(seconds, key=seconds.__getitem__)
+    return ", ".join(f"{mode} {_shown(1e3 * seconds[mode])}" for mode in modes)
+
+
+def _shown(milliseconds):
+    return f"{milliseconds:,.0f}" if milliseconds >= 1000 else f"{milliseconds:.3g}"
 
 
 def seconds_of_doubling(clock: Callable[[], float] = time.perf_counter) -> float:

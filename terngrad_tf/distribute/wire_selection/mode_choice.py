@@ -14,6 +14,7 @@ from terngrad_tf.distribute.wire_selection.exchange_model import (
     FLOAT,
     FOUR_BITS,
     ExchangeModel,
+    in_order,
     seconds_of_doubling,
 )
 
@@ -85,13 +86,11 @@ def quickest_mode(processes: Any, job: Job) -> ModeChoice:
     seconds = expected_seconds(job, link, unit)
     least = min(seconds.values())
     mode = next(mode for mode in MODES if seconds[mode.name] <= _NEARLY_AS_QUICK * least)
-    in_order = sorted(seconds, key=seconds.__getitem__)
-    expected = ", ".join(f"{name} {1e3 * seconds[name]:.3g}" for name in in_order)
     return ModeChoice(
         mode,
         f'grad_bits="{AUTO}" takes {mode.name} for {sum(map(sum, job.buckets)):,} gradients on'
-        f" links of {link}: expected times of an exchange in ms are {expected}; every run takes"
-        f" {mode.name} with {mode.options}",
+        f" links of {link}: expected times of an exchange in ms are {in_order(seconds)}; every run"
+        f" takes {mode.name} with {mode.options}",
         link,
     )
 

@@ -12,7 +12,11 @@ from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.plan import Job
 from terngrad_tf.distribute.exchange.quantization import Quantization
 from terngrad_tf.distribute.wire_selection import links
-from terngrad_tf.distribute.wire_selection.exchange_model import ExchangeModel, seconds_of_doubling
+from terngrad_tf.distribute.wire_selection.exchange_model import (
+    ExchangeModel,
+    in_order,
+    seconds_of_doubling,
+)
 from terngrad_tf.distribute.wire_selection.wire_trial import WireTrial
 
 # Expected gain over the usual wire from which another wire is taken.
@@ -94,10 +98,9 @@ class WireChoice:
     def _choose(self, context, job, link, unit):
         usual = context.wire(self._wire, max(job.buckets, key=sum), self._quantization).name
         densest = _densest_share(self._quantization.clip_factor, context.num_replicas)
-        seconds, order, noticed = _expected(job, link, unit, densest, usual)
+        seconds, noticed = _expected(job, link, unit, densest, usual)
         # The default picks the best wire for each bucket.
         wire = noticed[0] if noticed else self._wire
-        expected = ", ".join(f"{wire} {1e3 * seconds[wire]:.3g}" for wire in order)
         gradients = f"{sum(map(sum, job.buckets)):,} gradients"
         tried = _expected(job, link, unit, _SPARSEST * densest, usual)[-1]
         tried = [self._wire, *dict.fromkeys([*noticed[:1], *tried])][:_MAX_TRIED]
@@ -106,7 +109,7 @@ class WireChoice:
             gradients,
             usual,
             f'wire="auto" takes {noticed[0] if noticed else usual} for {gradients} on links of'
-            f" {link}: expected times of an exchange in ms are {expected}",
+            f" {link}: expected times of an exchange in ms are {in_order(seconds)}",
         )
 
 
@@ -134,23 +137,20 @@ class _Choice:
             return self.expectation
         names = {"auto": self.usual}
         taken, seconds = found
-        tried = ", ".join(
-            f"{names.get(wire, wire)} {1e3 * seconds[wire]:.3g}"
-            for wire in sorted(seconds, key=seconds.__getitem__)
-        )
+        of_names = {names.get(wire, wire): of_wire for wire, of_wire in seconds.items()}
         return (
             f'wire="auto" takes {names.get(taken, taken)} for {self.gradients}: measured times'
-            f" of an exchange in ms are {tried}"
+            f" of an exchange in ms are {in_order(of_names)}"
         )
 
 
 def _expected(job, link, unit, nonzero_share, usual):
-    """Seconds by wire, the wires by speed, and the wires that gain a tenth over the usual one."""
+    """Seconds by wire, and the wires that gain a tenth over the usual one, the quickest first."""
     model = ExchangeModel(job, link, nonzero_share)
     possible = wires.possible(wires.LOSSLESS, job.levels, job.rotated)
     seconds = {wire: model.seconds(wire, unit) for wire in possible}
     order = sorted(seconds, key=seconds.__getitem__)
-    return seconds, order, [w for w in order if seconds[w] < (1 - _NOTICED) * seconds[usual]]
+    return seconds, [w for w in order if seconds[w] < (1 - _NOTICED) * seconds[usual]]
 
 
 def _densest_share(clip_factor, num_replicas):

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from terngrad_tf.distribute import Quantization, TernaryAllReduce, TernGradStrategy
+from terngrad_tf.distribute import Quantization, TernaryAllReduce, TernGradStrategy, virtual_devices
 from terngrad_tf.distribute.exchange.plan import Job
 from terngrad_tf.distribute.wire_selection import links, mode_choice
 from terngrad_tf.distribute.wire_selection.links import Link
@@ -70,7 +70,7 @@ class ModeChoiceTest(parameterized.TestCase, tf.test.TestCase):
             choice.reason,
             r'^grad_bits="auto" takes ternary for 2,000,100 gradients on links of 93 Mbit/s:'
             r" expected times of an exchange in ms are ternary [\d.]+, bidirectional [\d.]+, 4 bits"
-            r" [\d.]+, float32 [\d.]+; every run takes ternary with grad_bits=1$",
+            r" [\d.]+, float32 [\d,.]+; every run takes ternary with grad_bits=1$",
         )
         choice = taken(job_of(4, 2_000_000), Link(8 / 93e6, 0.0))
         self.assertEndsWith(choice.reason, 'with grad_bits=1, wire="bidirectional"')
@@ -105,6 +105,14 @@ class ModeChoiceTest(parameterized.TestCase, tf.test.TestCase):
         quantization = Quantization(**options) if options else None
         with self.assertRaisesRegex(ValueError, error):
             TernaryAllReduce(grad_bits="auto", quantization=quantization, wire=wire)
+
+    def test_is_refused_on_the_gpus_of_a_cluster(self):
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({"worker": ["127.0.0.1:1", "127.0.0.1:2"]}), "worker", 0
+        )
+        gpus = mock.patch.object(virtual_devices, "local_devices", return_value=["/device:GPU:0"])
+        with gpus, self.assertRaisesRegex(ValueError, "`grad_bits` must be a number on the GPUs"):
+            TernGradStrategy(grad_bits="auto", cluster_resolver=resolver)
 
 
 # `cluster_test.py` has a step of it in the default tests.
