@@ -12,12 +12,12 @@ HOSTS = 2
 MODES = {
     "ddp_float32": ("#8a6d00", "#d9b23c", 1.5, "s"),
     "ddp_fp16": ("#b3471f", "#ef8354", 1.5, "D"),
-    "ddp_powersgd_2": ("#7b3fa0", "#c792ea", 1.5, "^"),
-    "post_local_sgd_8": ("#2e7d5b", "#6cc5a0", 1.5, "P"),
+    "ddp_powersgd_4": ("#7b3fa0", "#c792ea", 1.5, "^"),
+    "post_local_sgd_32": ("#2e7d5b", "#6cc5a0", 1.5, "P"),
     "torchft_diloco_32": ("#6e7781", "#8b949e", 1.5, "x"),
     "ternary": ("#0b62c4", "#58a6ff", 3.0, "o"),
     "local_8": ("#0b62c4", "#58a6ff", 3.0, "v"),
-    "local_32": ("#0b62c4", "#58a6ff", 3.0, "s"),
+    "local_8_0.1_bits": ("#0b62c4", "#58a6ff", 3.0, "s"),
 }
 
 

@@ -11,9 +11,10 @@ from terngrad_tf.distribute.exchange import buckets as exchange
 from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, ring_bytes
 from terngrad_tf.distribute.wire_selection import links
-from terngrad_tf.grad_bits import levels_of_bits
+from terngrad_tf.quantization_options import QuantizationOptions
 
 FLOAT, FOUR_BITS = "float32", "4 bits"
+_FOUR_BITS_LEVELS = QuantizationOptions(grad_bits=4).levels
 # The wires are those of the job's codes; codes of 4 bits take the wire with the fewest bytes.
 MODES = (FLOAT, FOUR_BITS, *(name for name in wires.WIRES if name != "auto"))
 
@@ -57,7 +58,7 @@ class ExchangeModel:
     def _wire_of(self, mode):
         """Function of a bucket's sizes that returns its `Wire` in a mode."""
         job = self.job
-        name, levels = ("auto", levels_of_bits(4)) if mode == FOUR_BITS else (mode, job.levels)
+        name, levels = ("auto", _FOUR_BITS_LEVELS) if mode == FOUR_BITS else (mode, job.levels)
         how = job.num_members, job.num_local, levels, job.rotated
         return lambda sizes: wires.choose(name, sizes, *how)
 
