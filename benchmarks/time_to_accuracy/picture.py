@@ -52,8 +52,8 @@ def draw(rows, accuracy, page):
         pages.in_decades(panel.yaxis)
         pages.frame(panel)
         panel.set_ylabel(f"time to {100 * accuracy:g} % / s")
-        figure.legend(ncols=2, loc="lower center", frameon=False)
-        figure.tight_layout(rect=(0, 0.26, 1, 1))
+        figure.legend(ncols=2, loc="lower center", frameon=False, fontsize=8, columnspacing=1)
+        figure.tight_layout(rect=(0, 0.2, 1, 1))
         return figure
 
 
