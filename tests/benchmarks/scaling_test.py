@@ -1,0 +1,35 @@
+"""The page on scale shows the figures of `benchmarks.scaling`."""
+
+import json
+import pathlib
+import sys
+import unittest
+
+import pytest
+
+from benchmarks.lib import pages
+from benchmarks.scaling import picture, tables
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class ScalingTest(unittest.TestCase):
+    def test_page_and_picture_show_the_figures(self):
+        text = (ROOT / "benchmarks/results/scaling.json").read_text(encoding="utf-8")
+        (figures,) = json.loads(text)["runs"]
+        page = (ROOT / "docs/results/scale.md").read_text(encoding="utf-8")
+        self.assertIn(tables.expected(figures["expected"]), page)
+        self.assertIn(tables.checks(figures["checks"]), page)
+        for name in pages.PAGES:
+            (panel,) = picture.draw(figures, name).axes
+            drawn = {line.get_label(): list(line.get_ydata()) for line in panel.lines}
+            for mode in picture.MODES:
+                wanted = [row[mode] for row in figures["expected"]]
+                self.assertEqual(drawn.pop(mode), wanted)
+            self.assertEqual(drawn, {"measured": [row["measured"] for row in figures["checks"]]})
+            written = ROOT / f"docs/images/scale_{name}.svg"
+            self.assertIn(">bidirectional</text>", written.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
