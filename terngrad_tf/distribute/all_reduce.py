@@ -105,9 +105,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     ) -> None:
         super().__init__()
         self.options = ExchangeOptions(
-            quantization=quantization_of(
-                None if grad_bits == AUTO else grad_bits, quantization, wire
-            ),
+            quantization=quantization_of(grad_bits, quantization, wire),
             chooses_mode=grad_bits == AUTO,
             wire=wire,
             sparse_as_dense=sparse_as_dense,

@@ -1,6 +1,7 @@
 """`ExchangeOptions`: how gradients are rounded, sent and measured."""
 
 import dataclasses
+import typing
 from typing import Any
 
 from terngrad_tf.common.arguments import check, is_integer
@@ -85,21 +86,22 @@ class ExchangeOptions:
         )
 
 
-def quantization_of(grad_bits: int | None, quantization: Any, wire: str) -> Quantization:
+def quantization_of(grad_bits: int | str | None, quantization: Any, wire: str) -> Quantization:
     """Returns the `Quantization` that a user describes.
 
     Args:
-        grad_bits: bits of an element, or None.
+        grad_bits: bits of an element, "auto", or None.
         quantization: the full rule instead, or None.
         wire: the wire's name.
 
     Raises:
         ValueError: both are given.
     """
+    bits = None if grad_bits == AUTO else typing.cast("int | None", grad_bits)
     if quantization is None:
         # Rotated codes have too few zeros for streams.
         rotate = False if wire in wires.STREAMS else None
-        return Quantization(grad_bits=1 if grad_bits is None else grad_bits, rotate=rotate)
+        return Quantization(grad_bits=1 if bits is None else bits, rotate=rotate)
     rule = "must not be given together with `quantization`, which takes it"
-    check(grad_bits is None, "grad_bits", rule, grad_bits)
+    check(bits is None, "grad_bits", rule, bits)
     return quantization

@@ -192,24 +192,25 @@ class _Segments:
         def values(pieces, scales):
             result = []
             segments = tf.split(pieces, [*np.diff([0, *ends]), pieces.shape[-1] - ends[-1]], -1)
-            for number, (widths, scale) in enumerate(zip(self._segments, scales, strict=True)):
-                if len(widths) == 1 and scale.shape.rank:
-                    scale = self._of_columns(scale, *bounds[number])
-                result.append(scaled_codes(segments[number], scale))
+            for segment, scale in zip(segments, scales, strict=False):
+                result.append(scaled_codes(segment, scale))
             return result
 
         return lambda pieces, scales: self._tensors(values(pieces, self._scales(scales, bounds)))
 
     def _scales(self, scales, bounds):
-        """Returns the scale of each segment: a scalar, one per owner, or one value per column."""
+        """Returns the scale of each segment: a scalar, or one value per column."""
         finite = tf.math.is_finite(scales)
         scales = tf.where(finite, scales, tf.constant(np.nan, tf.float32))
-        return [
-            scales[..., next(iter(widths))]
-            if len(widths) == 1
-            else self._of_run(scales, widths, start)
-            for widths, (start, _) in zip(self._segments, bounds, strict=True)
-        ]
+        result = []
+        for widths, (start, end) in zip(self._segments, bounds, strict=True):
+            if len(widths) > 1:
+                result.append(self._of_run(scales, widths, start))
+                continue
+            scale = scales[..., next(iter(widths))]
+            by_owner = scale.shape.rank > 0
+            result.append(self._of_columns(scale, start, end) if by_owner else scale)
+        return result
 
     def _of_run(self, scales, widths, start):
         """Returns one scale per column of a run of small tensors."""
@@ -228,12 +229,10 @@ class _Segments:
 
     def _of_columns(self, scale, start, end):
         """Returns the scale of each column of a tensor, given one per owner."""
-        owners = range(start // self._chunk_words, (end - 1) // self._chunk_words + 1)
-        columns = tf.range(start, end)
-        result = tf.fill([end - start], scale[owners[0]])
-        for owner in owners[1:]:
-            result = tf.where(columns < owner * self._chunk_words, result, scale[owner])
-        return result
+        # Not within `values`: XLA would select among all owners for each element.
+        first, last = start // self._chunk_words, (end - 1) // self._chunk_words + 1
+        offset = first * self._chunk_words
+        return tf.repeat(scale[first:last], self._chunk_words)[start - offset : end - offset]
 
     def _tensors(self, values):
         """Turns values `[..., columns]` of the segments into the tensors."""
