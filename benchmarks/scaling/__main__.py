@@ -52,6 +52,7 @@ _JSON = flags.DEFINE_string("json", None, "File of the figures: read if it exist
 _IMAGES = flags.DEFINE_string("images", None, "Folder to draw scale_*.svg in.")
 _PROCESS = flags.DEFINE_string("process", None, "Set by the benchmark itself.")
 
+COMMAND = "python -m benchmarks.scaling"
 PREFIX = "tgs"
 SUBNET = "10.82.0"
 PORT = 4711
@@ -304,7 +305,7 @@ def measure(workers, hosts):
         hosts: numbers of hosts of the check.
 
     Returns:
-        Dict: "costs", "expected" and "checks", see `tables`.
+        Dict of costs, and a list of rows, see `tables`.
     """
     rate = _RATE.value * 1e6 / 8
     costs = _measure_transport()
@@ -312,22 +313,21 @@ def measure(workers, hosts):
         mode: {n: codec_seconds(n, wire) for n in sorted({*workers, *hosts})}
         for mode, wire in tables.WIRES.items()
     }
-    expected = []
+    rows = []
     for count in workers:
-        seconds = exchange_seconds(count, costs, rate)
-        step = {mode: _COMPUTE.value + 1e3 * value for mode, value in seconds.items()}
-        expected.append({"workers": count, **step})
-    checks = []
+        for mode, seconds in exchange_seconds(count, costs, rate).items():
+            row = {"kind": "prediction", "hosts": count, "mode": mode}
+            rows.append(row | {"milliseconds": _COMPUTE.value + 1e3 * seconds})
     for count in hosts:
         measured = _measure_step(count)
         times = exchange_seconds(
             count, costs, rate, slowdown=max(1.0, count * _threads(count) / (os.cpu_count() or 1))
         )
-        for mode in times:
-            model = measured["no_exchange"] + times[mode]
-            check = {"hosts": count, "gradients": mode, "expected": 1e3 * model}
-            checks.append(check | {"measured": 1e3 * measured[mode]})
-    return {"costs": costs, "expected": expected, "checks": checks}
+        for mode, seconds in times.items():
+            row = {"kind": "check", "hosts": count, "mode": mode}
+            row["expected_milliseconds"] = 1e3 * (measured["no_exchange"] + seconds)
+            rows.append(row | {"milliseconds": 1e3 * measured[mode]})
+    return costs, rows
 
 
 def main(argv):
@@ -339,16 +339,19 @@ def main(argv):
     workers, hosts = sorted(map(int, _WORKERS.value)), sorted(map(int, _HOSTS.value))
     settings = {"compute_ms": _COMPUTE.value, "rate_mbit": _RATE.value}
     settings |= {"workers": workers, "hosts": hosts}
-    finished = figures.read_finished(_JSON.value, settings) if _JSON.value else []
-    (found,) = finished or [measure(workers, hosts)]
-    if _JSON.value and not finished:
-        figures.write_json(_JSON.value, {"settings": settings, "runs": [found]})
-    costs = found["costs"]
-    small = [f"{name} {1e3 * costs[name]:.2f} ms" for name in ("message", "collective", "beside")]
-    print(f"{', '.join(small)}, byte {1e9 * costs['byte']:.2f} ns")
-    print(f"\n{tables.expected(found['expected'])}\n\n{tables.checks(found['checks'])}")
+    rows = figures.read_finished(_JSON.value, settings, "rows") if _JSON.value else []
+    if not rows:
+        costs, rows = measure(workers, hosts)
+        small = ", ".join(
+            f"{name} {1e3 * costs[name]:.2f} ms" for name in ("message", "collective", "beside")
+        )
+        print(f"{small}, byte {1e9 * costs['byte']:.2f} ns\n")
+        if _JSON.value:
+            content = {"command": COMMAND, "settings": settings, "costs": costs, "rows": rows}
+            figures.write_json(_JSON.value, content)
+    print(f"{tables.predictions(rows)}\n\n{tables.checks(rows)}")
     if _IMAGES.value:
-        picture.write(found, _IMAGES.value)
+        picture.write(rows, _IMAGES.value)
     return 0
 
 

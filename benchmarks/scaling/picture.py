@@ -5,6 +5,7 @@ import functools
 from matplotlib import pyplot as plt
 
 from benchmarks.lib import pages
+from benchmarks.scaling import tables
 
 # Colour on light pages, colour on dark pages, width of the line, marker.
 MODES = {
@@ -14,31 +15,30 @@ MODES = {
 }
 
 
-def draw(figures, page):
+def draw(rows, page):
     """Returns a figure of expected steps, with crosses at the steps that were measured.
 
     Args:
-        figures: dict of `scaling.measure`.
+        rows: list of dicts, see `tables`.
         page: "light" or "dark".
     """
     with pages.inks(page) as ink:
         figure, panel = plt.subplots(figsize=(5, 3.6))
-        expected = figures["expected"]
         for mode, (*inks, width, marker) in MODES.items():
-            colour = inks[page == "dark"]
+            found = tables.predicted(rows, mode)
             panel.plot(
-                [row["workers"] for row in expected],
-                [row[mode] for row in expected],
-                color=colour,
+                list(found),
+                list(found.values()),
+                color=inks[page == "dark"],
                 label=mode,
                 linewidth=width,
                 marker=marker,
                 markersize=5,
             )
-        measured = [row for row in figures["checks"] if row["gradients"] in MODES]
+        measured = tables.checked(rows)
         panel.plot(
             [row["hosts"] for row in measured],
-            [row["measured"] for row in measured],
+            [row["milliseconds"] for row in measured],
             color=ink,
             label="measured",
             linestyle="none",
@@ -49,8 +49,8 @@ def draw(figures, page):
         panel.set_yscale("log")
         panel.minorticks_off()
         pages.in_decades(panel.yaxis)
-        workers = [row["workers"] for row in expected]
-        panel.set_xticks(workers, [f"{count}" for count in workers])
+        hosts = list(tables.predicted(rows, "float32"))
+        panel.set_xticks(hosts, [f"{count}" for count in hosts])
         pages.frame(panel)
         panel.set_xlabel("hosts")
         panel.set_ylabel("one step / ms")
@@ -59,6 +59,6 @@ def draw(figures, page):
         return figure
 
 
-def write(figures, folder):
+def write(rows, folder):
     """Writes scale_light.svg and scale_dark.svg to a folder."""
-    pages.write(functools.partial(draw, figures), folder, "scale")
+    pages.write(functools.partial(draw, rows), folder, "scale")

@@ -1,41 +1,48 @@
-"""Tables of `benchmarks.scaling`."""
+"""Tables of `benchmarks.scaling`.
+
+Rows of kind "prediction" hold the expected "milliseconds" of a step by "hosts" and "mode"; rows of
+kind "check" hold measured ones, and "expected_milliseconds".
+"""
 
 # Ternary modes and their wires.
 WIRES = {"ternary": "auto", "bidirectional": "bidirectional"}
 
 
-def expected(rows):
-    """Returns a Markdown table of expected steps.
+def predicted(rows, mode):
+    """Returns {hosts: expected milliseconds} of a mode."""
+    return {
+        row["hosts"]: row["milliseconds"]
+        for row in rows
+        if (row["kind"], row["mode"]) == ("prediction", mode)
+    }
 
-    Args:
-        rows: list of dicts: "workers", and the milliseconds of a step by mode.
-    """
-    lines = [
-        f"| workers | float32, ms | {' | times faster | '.join(f'{w}, ms' for w in WIRES)}"
-        " | times faster |",
-        f"|{'---|' * (2 + 2 * len(WIRES))}",
-    ]
-    for row in rows:
-        cells = [f"{row['workers']}", f"{row['float32']:,.0f}"]
+
+def checked(rows):
+    """Returns the rows of measured steps."""
+    return [row for row in rows if row["kind"] == "check"]
+
+
+def predictions(rows):
+    """Returns a Markdown table of expected steps, a line per number of hosts."""
+    titles = " | ".join(f"{mode}, ms | times faster" for mode in WIRES)
+    lines = [f"| hosts | float32, ms | {titles} |", "|---" * (2 + 2 * len(WIRES)) + "|"]
+    for hosts, float32 in predicted(rows, "float32").items():
+        cells = [f"{hosts}", f"{float32:,.0f}"]
         for mode in WIRES:
-            cells += [f"{row[mode]:,.0f}", f"{row['float32'] / row[mode]:.1f}"]
+            milliseconds = predicted(rows, mode)[hosts]
+            cells += [f"{milliseconds:,.0f}", f"{float32 / milliseconds:.1f}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def checks(rows):
-    """Returns a Markdown table of expected and measured steps on hosts of one machine.
-
-    Args:
-        rows: list of dicts: "hosts", "gradients", and the milliseconds "expected" and "measured".
-    """
+    """Returns a Markdown table of expected and measured steps on hosts of one machine."""
     lines = [
         "| hosts of this machine | gradients | expected, ms | measured, ms | ratio |",
         "|---|---|---|---|---|",
     ]
-    lines += [
-        f"| {row['hosts']} | {row['gradients']} | {row['expected']:.0f} | {row['measured']:.0f}"
-        f" | {row['expected'] / row['measured']:.2f} |"
-        for row in rows
-    ]
+    for row in checked(rows):
+        expected, measured = row["expected_milliseconds"], row["milliseconds"]
+        cells = [row["hosts"], row["mode"], f"{expected:,.0f}", f"{measured:,.0f}"]
+        lines.append(f"| {' | '.join(map(str, cells))} | {expected / measured:.2f} |")
     return "\n".join(lines)

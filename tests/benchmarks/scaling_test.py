@@ -16,17 +16,18 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 class ScalingTest(unittest.TestCase):
     def test_page_and_picture_show_the_figures(self):
         text = (ROOT / "benchmarks/results/scaling.json").read_text(encoding="utf-8")
-        (figures,) = json.loads(text)["runs"]
+        rows = json.loads(text)["rows"]
         page = (ROOT / "docs/results/scale.md").read_text(encoding="utf-8")
-        self.assertIn(tables.expected(figures["expected"]), page)
-        self.assertIn(tables.checks(figures["checks"]), page)
+        self.assertIn(tables.predictions(rows), page)
+        self.assertIn(tables.checks(rows), page)
         for name in pages.PAGES:
-            (panel,) = picture.draw(figures, name).axes
+            (panel,) = picture.draw(rows, name).axes
             drawn = {line.get_label(): list(line.get_ydata()) for line in panel.lines}
             for mode in picture.MODES:
-                wanted = [row[mode] for row in figures["expected"]]
-                self.assertEqual(drawn.pop(mode), wanted)
-            self.assertEqual(drawn, {"measured": [row["measured"] for row in figures["checks"]]})
+                wanted = tables.predicted(rows, mode)
+                self.assertEqual(drawn.pop(mode), list(wanted.values()))
+            measured = [row["milliseconds"] for row in rows if row["kind"] == "check"]
+            self.assertEqual(drawn, {"measured": measured})
             written = ROOT / f"docs/images/scale_{name}.svg"
             self.assertIn(">bidirectional</text>", written.read_text(encoding="utf-8"))
 
