@@ -203,20 +203,20 @@ def main(argv):
         raise app.UsageError(f"--events must be in {list(_events())}. Received: {sorted(unknown)}")
     settings = {"hosts": _HOSTS.value, "sync_every": _SYNC_EVERY.value, "seed": _SEED.value}
     settings |= {"min_workers": _MIN_WORKERS.value, "incidents": _INCIDENTS.value}
-    finished = figures.read_finished(_JSON.value, settings, "incidents") if _JSON.value else []
-    if not finished:
+    rows = figures.read_finished(_JSON.value, settings, "rows") if _JSON.value else []
+    if not rows:
         try:
-            finished, end = chaos()
+            happened, end = chaos()
         except Broken as error:
             sys.exit(f"chaos: {error}")
         print(end)
+        rows = tables.summary(happened)
         if _JSON.value:
-            figures.write_json(
-                _JSON.value, {"settings": settings, "end": end, "incidents": finished}
-            )
-    print(tables.incidents(finished, bool(_MIN_WORKERS.value)))
+            content = {"settings": settings, "end": end, "incidents": happened, "rows": rows}
+            figures.write_json(_JSON.value, content)
+    print(tables.incidents(rows))
     if _IMAGES.value:
-        picture.write(finished, _IMAGES.value)
+        picture.write(rows, _IMAGES.value)
     return 0
 
 

@@ -1,4 +1,8 @@
-"""Table of the incidents of `benchmarks.chaos`."""
+"""Summary and table of the incidents of `benchmarks.chaos`.
+
+An incident is (names, seconds until the run went on, seconds from then until all workers trained
+together); seconds are None if no worker may go on, or if no worker leaves and joins.
+"""
 
 import collections
 import statistics
@@ -6,39 +10,53 @@ import statistics
 from benchmarks.chaos import members
 
 TWO = "two at once"
+# Name of a time in the rows, and in the table with workers that come and go.
+TIMES = {
+    "seconds": "seconds until the others went on",
+    "together_seconds": "until all were together, after that",
+}
 
 
-def by_kind(incidents):
-    """Returns {kind: [(seconds, seconds until all trained together), ...]} of kinds that happened.
+def summary(incidents):
+    """Returns rows: "incident", "count", and median and longest of each time, if it is known.
 
     Args:
-        incidents: list of (names, seconds until the run went on, seconds from then until all
-            trained together or None).
+        incidents: list of incidents, see the module.
     """
     found = collections.defaultdict(list)
-    for names, seconds, together in incidents:
-        found[names[0] if len(names) == 1 else TWO].append((seconds, together))
-    return {kind: found[kind] for kind in (*members.EVENTS, TWO) if kind in found}
+    for names, *times in incidents:
+        found[names[0] if len(names) == 1 else TWO].append(times)
+    rows = []
+    for kind in (*members.EVENTS, TWO):
+        if kind in found:
+            row = {"incident": kind, "count": len(found[kind])}
+            for name, times in zip(TIMES, zip(*found[kind], strict=True), strict=True):
+                if known := [seconds for seconds in times if seconds is not None]:
+                    row[f"median_{name}"] = statistics.median(known)
+                    row[f"longest_{name}"] = max(known)
+            rows.append(row)
+    return rows
 
 
-def incidents(rows, come_and_go):
-    """Returns a Markdown table of medians and longest times.
+def incidents(rows):
+    """Returns a Markdown table.
 
     Args:
-        rows: incidents, see `by_kind`.
-        come_and_go: True if workers leave and join.
+        rows: result of `summary`.
     """
-    titles = ["incident", "how often", "seconds to the next saved step: median", "longest"]
-    titles += ["all together again: median", "longest"] if come_and_go else []
-    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    for kind, found in by_kind(rows).items():
-        own, together = zip(*found, strict=True)
-        cells = [kind, str(len(found)), *_median_and_longest(own)]
-        cells += _median_and_longest(together) if come_and_go else []
+    if any("median_together_seconds" in row for row in rows):
+        titles = TIMES
+    else:
+        titles = {"seconds": "seconds to the next saved step"}
+    heads = " | ".join(f"{title}: median | longest" for title in titles.values())
+    lines = [f"| incident | how often | {heads} |", "|---" * (2 + 2 * len(titles)) + "|"]
+    for row in rows:
+        cells = [row["incident"], str(row["count"])]
+        for name in titles:
+            cells += [_text(row.get(f"{which}_{name}")) for which in ("median", "longest")]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _median_and_longest(seconds):
-    known = [value for value in seconds if value is not None]
-    return [f"{statistics.median(known):.1f}", f"{max(known):.1f}"] if known else ["-", "-"]
+def _text(seconds):
+    return "-" if seconds is None else f"{seconds:.1f}" if seconds else "0"
