@@ -89,8 +89,8 @@ def quickest_mode(processes: Any, job: Job) -> ModeChoice:
     return ModeChoice(
         mode,
         f'grad_bits="{AUTO}" takes {mode.name} for {sum(map(sum, job.buckets)):,} gradients on'
-        f" links of {link}: expected times of an exchange in ms are {in_order(seconds)}; every run"
-        f" takes {mode.name} with {mode.options}",
+        f" links of {link}: expected times of an exchange in ms are {in_order(seconds)}; set"
+        f" {mode.options} for the same in every run",
         link,
     )
 

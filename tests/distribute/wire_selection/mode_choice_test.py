@@ -70,10 +70,10 @@ class ModeChoiceTest(parameterized.TestCase, tf.test.TestCase):
             choice.reason,
             r'^grad_bits="auto" takes ternary for 2,000,100 gradients on links of 93 Mbit/s:'
             r" expected times of an exchange in ms are ternary [\d.]+, bidirectional [\d.]+, 4 bits"
-            r" [\d.]+, float32 [\d,.]+; every run takes ternary with grad_bits=1$",
+            r" [\d.]+, float32 [\d,.]+; set grad_bits=1 for the same in every run$",
         )
         choice = taken(job_of(4, 2_000_000), Link(8 / 93e6, 0.0))
-        self.assertEndsWith(choice.reason, 'with grad_bits=1, wire="bidirectional"')
+        self.assertIn('; set grad_bits=1, wire="bidirectional" for', choice.reason)
 
     def test_a_single_process_takes_floats(self):
         x, y = data()
@@ -169,7 +169,7 @@ class TwoProcessesTest(tf.test.TestCase):
         self.assertAllEqual(first["lines"], second["lines"])
         self.assertLen(first["lines"], 2)
         for line in first["lines"]:
-            self.assertRegex(str(line), r'^grad_bits="auto" takes .* every run takes .* with ')
+            self.assertRegex(str(line), r'^grad_bits="auto" takes .*; set .* for the same')
         self.assertEqual(first["measurements"], 1)
 
 
