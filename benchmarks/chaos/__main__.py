@@ -17,6 +17,8 @@ the bound, the others must not. After each incident all workers must train toget
 bound, and two parts may never train at the same time. At the end the chief is lost for good. The
 saved weights must then load, be the same on all workers that keep them, and be as accurate as
 undisturbed runs of other seeds. Anything else is an error.
+
+benchmarks/results/chaos.json holds the figures of a run of `--hosts=3 --min_workers=1`.
 """
 
 import contextlib

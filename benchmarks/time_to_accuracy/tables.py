@@ -160,8 +160,9 @@ def times(rows, hosts, levels):
         cells = []
         for link in links:
             found = [seconds_to(rows, hosts, link, mode, level) for level in levels]
-            cells.append(" / ".join("-" if s is None else f"{s:,.1f}" for s in found))
-        if any(set(cell) - set("-/ ") for cell in cells):
+            texts = ("-" if s is None else f"{s:,.1f}" if s < 100 else f"{s:,.0f}" for s in found)
+            cells.append("/".join(texts) if any(found) else "")
+        if any(cells):
             lines.append(f"| {' | '.join([NAMES[mode], *cells])} |")
     return "\n".join(lines)
 

@@ -65,7 +65,7 @@ class TablesTest(unittest.TestCase):
         self.assertIn("| 86.00 ± 1.41 |", tables.accuracies(rows, 2, LEVELS))
         # Steps of 50 ms over one link.
         self.assertIn("| 1.0 | 50.0 |", tables.step_times(rows, 2))
-        self.assertIn("| 1.6 / 2.4 / - |", tables.times(rows, 2, LEVELS))
+        self.assertIn("| 1.6/2.4/- |", tables.times(rows, 2, LEVELS))
 
     def test_accuracies_are_compared_with_ddp_by_seed(self):
         rows = [
