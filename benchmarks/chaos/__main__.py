@@ -205,6 +205,7 @@ def main(argv):
         raise app.UsageError(f"--events must be in {list(_events())}. Received: {sorted(unknown)}")
     settings = {"hosts": _HOSTS.value, "sync_every": _SYNC_EVERY.value, "seed": _SEED.value}
     settings |= {"min_workers": _MIN_WORKERS.value, "incidents": _INCIDENTS.value}
+    settings["events"] = _EVENTS.value
     rows = figures.read_finished(_JSON.value, settings, "rows") if _JSON.value else []
     if not rows:
         try:

@@ -107,8 +107,8 @@ def accuracies(rows, hosts, levels):
     for mode in NAMES:
         found = _final_rows(rows, hosts, mode)
         if found:
-            accuracies = [100 * row["accuracy"] for row in found.values()]
-            cells = [NAMES[mode], f"{best_rate(rows, hosts, mode):g}", mean(accuracies, 2)]
+            ends = [100 * row["accuracy"] for row in found.values()]
+            cells = [NAMES[mode], f"{best_rate(rows, hosts, mode):g}", mean(ends, 2)]
             cells += ["", ""] if mode == BASELINE else difference(found, baseline, "accuracy")
             for level in levels:
                 steps = mean_steps(rows, hosts, mode, level)

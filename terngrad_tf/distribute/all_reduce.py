@@ -112,10 +112,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             telemetry_freq=telemetry_freq,
             statistics_freq=statistics_freq,
         )
-        self.quantization = self.options.quantization
         self._mode_choice: ModeChoice | None = None
-        # Until the mode is chosen, gradients count as ternary.
-        self.chooses_mode = self.options.chooses_mode
         self._wire_choice = WireChoice(wire, self.quantization)
         self._recorder = statistics.Recorder(statistics_freq)
         self.telemetry = Measurements(telemetry_freq)
@@ -127,6 +124,11 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             self._traffic,
         ]
         private.install_patches()
+
+    @property
+    def quantization(self) -> Quantization:
+        """How gradients are rounded; as ternary ones until `grad_bits="auto"` has chosen."""
+        return self.options.quantization
 
     @property
     def traffic(self) -> Traffic | None:
@@ -242,7 +244,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         Raises:
             ValueError: gradients travel as rows, whose number is not known.
         """
-        if not self.chooses_mode:
+        if not self.options.chooses_mode:
             return
         rounded = self.quantization.ternary_positions(gradients, paths)
         rows = self.quantization.row_positions(gradients, paths)
@@ -259,10 +261,14 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             self.options.sparse_as_dense,
         )
         job = Job.of(context, self.quantization, gradients, paths)
-        choice = quickest_mode(context.processes, job)
-        self.chooses_mode, self._mode_choice = False, choice
-        self.quantization = dataclasses.replace(self.quantization, grad_bits=choice.mode.grad_bits)
-        self._wire_choice = WireChoice(choice.mode.wire, self.quantization, choice.link)
+        self._mode_choice = choice = quickest_mode(context.processes, job)
+        self.options = dataclasses.replace(
+            self.options,
+            quantization=dataclasses.replace(self.quantization, grad_bits=choice.mode.grad_bits),
+            chooses_mode=False,
+            wire=choice.mode.wire,
+        )
+        self._wire_choice = WireChoice(self.options.wire, self.quantization, choice.link)
         if context.first_replica == 0:
             tell(choice.reason)
 

@@ -115,7 +115,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         physical = list(dict.fromkeys(devices))
         measures = not (in_cluster and any("GPU" in device for device in devices))
         rule = "must be a number on the GPUs of a cluster, whose arithmetic is not measured"
-        check(measures or not gradient_ops.chooses_mode, "grad_bits", rule, grad_bits)
+        check(measures or not gradient_ops.options.chooses_mode, "grad_bits", rule, grad_bits)
         communication = _chosen_communication(meeting.communication, physical)
         self.tasks = peers.tasks_of(cluster_resolver) if in_cluster else None
         self.start_timeout = meeting.start_timeout

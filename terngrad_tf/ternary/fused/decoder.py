@@ -192,7 +192,8 @@ class _Segments:
         def values(pieces, scales):
             result = []
             segments = tf.split(pieces, [*np.diff([0, *ends]), pieces.shape[-1] - ends[-1]], -1)
-            for segment, scale in zip(segments, scales, strict=False):
+            # The last segment is padding.
+            for segment, scale in zip(segments[:-1], scales, strict=True):
                 result.append(scaled_codes(segment, scale))
             return result
 
@@ -204,12 +205,13 @@ class _Segments:
         scales = tf.where(finite, scales, tf.constant(np.nan, tf.float32))
         result = []
         for widths, (start, end) in zip(self._segments, bounds, strict=True):
+            first = next(iter(widths))
             if len(widths) > 1:
                 result.append(self._of_run(scales, widths, start))
-                continue
-            scale = scales[..., next(iter(widths))]
-            by_owner = scale.shape.rank > 0
-            result.append(self._of_columns(scale, start, end) if by_owner else scale)
+            elif scales.shape.rank == 2:
+                result.append(self._of_columns(scales[:, first], start, end))
+            else:
+                result.append(scales[first])
         return result
 
     def _of_run(self, scales, widths, start):

@@ -201,7 +201,7 @@ def _reduce_with_op(stock, self, grads_and_vars):
     def choose(strategy):
         op.choose_mode(strategy, gradients, paths)
 
-    if op.chooses_mode:
+    if op.options.chooses_mode:
         merge(choose)
     context = tf.distribute.get_replica_context()
     scales = op.local_scales(gradients, paths, context.num_replicas_in_sync)
