@@ -11,7 +11,8 @@ their root mean square, and clipping removes a known share, which is restored:
 
 c follows from the levels L. A replica's gain f corrects its own part if its block is smaller than
 the largest one or has few nonzero elements. The result is unbiased over random signs, except for at
-most 6 % of a block's length if few elements are much larger than all others.
+most 6 % of a block's length if few elements are much larger than all others, and 13 % with heavy
+tails, in the blocks of tests/ternary/rotation_test.py.
 
 Source: Vargaftik et al., EDEN, ICML 2022 (arXiv 2108.08842) and DRIVE, NeurIPS 2021
 (arXiv 2105.08339), here with scales shared by replicas, so that sums of codes can be exchanged.

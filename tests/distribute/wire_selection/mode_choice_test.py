@@ -142,6 +142,7 @@ class TwoProcessesTest(tf.test.TestCase):
                 self.assertAllEqual(of["auto/bytes"], of["fixed/bytes"])
                 self.assertEqual(str(of["auto/wire"]), wire)
                 self.assertEqual(str(of["fixed/wire"]), wire)
+                self.assertEqual(str(of["auto/next_wire"]), str(of["fixed/next_wire"]))
                 self.assertStartsWith(of["auto/choices"][0], f'grad_bits="auto" takes {name} for ')
                 self.assertRegex(str(of["auto/advice"]), "^links of .*: ")
             first, second = (result[job][f"{name}/auto/state"] for result in self.results)

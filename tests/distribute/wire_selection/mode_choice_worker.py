@@ -61,6 +61,10 @@ def fixed_modes(config):
                 results[f"{mode.name}/{name}/state"] = state_of(model)
                 results[f"{mode.name}/{name}/bytes"] = strategy.traffic.received_bytes
                 results[f"{mode.name}/{name}/wire"] = strategy.telemetry.last.wire
+                # A later model's rows of embeddings travel by it.
+                results[f"{mode.name}/{name}/next_wire"] = (
+                    strategy.extended.gradient_ops.options.wire
+                )
                 results[f"{mode.name}/{name}/choices"] = strategy.wire_choices
                 results[f"{mode.name}/{name}/advice"] = str(advise(strategy))
     return results
