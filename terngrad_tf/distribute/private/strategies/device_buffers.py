@@ -5,6 +5,7 @@ import threading
 import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.distribute import input_lib
+from tensorflow.python.ops import gen_dataset_ops
 
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.strategies.strategies import is_own
@@ -22,6 +23,31 @@ def _note_own_iterator(stock, self):
         return stock(self)
     finally:
         _state.is_own = previous
+
+
+@patch(multi_device_iterator_ops.OwnedMultiDeviceIterator, "__init__")
+def _outlived_by_dataset(stock, self, dataset=None, *args, **kwargs):
+    """Keeps a data set until the iterator over it is destroyed.
+
+    TensorFlow's iterator drops the data set first, and only then waits for its thread, which may be
+    reading an element and then asks the data set for the element's types. Without the tuning below,
+    the end of an iterator is quick enough to meet such a thread, and the process crashes.
+    """
+    previous, _state.datasets = getattr(_state, "datasets", None), []
+    try:
+        stock(self, dataset, *args, **kwargs)
+        # The last attribute, since Python releases attributes in the order of their assignment.
+        self._terngrad_datasets = _state.datasets
+    finally:
+        _state.datasets = previous
+
+
+@patch(gen_dataset_ops, "multi_device_iterator_init")
+def _note_dataset(stock, dataset, *args, **kwargs):
+    """Notes the data set that an iterator reads: the one given to the iterator, with options."""
+    if getattr(_state, "datasets", None) is not None:
+        _state.datasets.append(dataset)
+    return stock(dataset, *args, **kwargs)
 
 
 @patch(multi_device_iterator_ops, "_create_device_dataset")
