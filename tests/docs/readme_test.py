@@ -34,6 +34,10 @@ PAGE_MODES = (
     "no_exchange",
     "ternary",
     "bidirectional",
+    "four_bits",
+    "unrotated",
+    "auto",
+    "local_steps",
     "float32",
     "tensorflow",
     "ddp_float32",
@@ -61,10 +65,11 @@ def milliseconds(text, modes):
     rates = {name: rate for rate, name in picture.RATES.items()} | {"any": "none"}
     found = {}
     for line in re.findall(r"^\| (.* M weights \| .*) \|$", text, re.MULTILINE):
-        model, hosts, rate, *values = line.split(" | ")
+        model, hosts, rate, *values = map(str.strip, line.split("|"))
         for mode, value in zip(modes, values, strict=True):
             key = models[model], int(hosts), rates[rate], mode
-            found[key] = int(value.replace(",", ""))
+            if value:
+                found[key] = int(value.replace(",", ""))
     return found
 
 
