@@ -28,7 +28,8 @@ from terngrad_tf.distribute.wire_selection.wire_trial import WireTrial
 
 _XLA = (
     "`jit_compile=True` must not be combined with TernaryAllReduce: TensorFlow would drop the op"
-    " from a compiled step. Compile the model with `jit_compile=False`."
+    " from a compiled step. Use `jit_compile=False`, or give `jit_compile=True` to the model or to"
+    " the function that `TernGradStrategy.run` calls."
 )
 
 
@@ -181,7 +182,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     def check_context(self, paths: Sequence[str]) -> None:
         """Raises ValueError if the traced step cannot follow the options.
 
-        This is the case if XLA compiles the step, or if `quantize_logits=False` finds no logits
+        This is the case if XLA compiles the exchange, or if `quantize_logits=False` finds no logits
         among `paths` and the variables noted by `note_variable`.
 
         Args:
@@ -189,7 +190,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         """
         if not self._has_logits:
             self.quantization.check_logits(paths)
-        if private.in_xla_context():
+        if private.merges_in_xla_context():
             raise ValueError(_XLA)
 
     def note_variable(self, path: str) -> None:
@@ -200,7 +201,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         """Does the checks of `check_context` before a step of a model is traced.
 
         Args:
-            is_compiled: True if XLA will compile the step.
+            is_compiled: True if XLA will compile the whole step, with the exchange.
             paths: paths of all variables of the model, including frozen ones; None before these
                 are created.
         """

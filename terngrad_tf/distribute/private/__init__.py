@@ -41,7 +41,6 @@ from terngrad_tf.distribute.private.replicas.devices import (
     counts_once,
     devices_are_initialized,
     devices_of_replicas,
-    in_xla_context,
     local_tensors,
     mirrored,
     per_replica,
@@ -54,6 +53,7 @@ from terngrad_tf.distribute.private.replicas.padding import (
     mask_gradients,
     padded_replica,
 )
+from terngrad_tf.distribute.private.replicas.replicas import merges_in_xla_context
 from terngrad_tf.distribute.private.replicas.step_checks import assert_on_host
 from terngrad_tf.distribute.private.strategies import device_buffers  # noqa: F401
 from terngrad_tf.distribute.private.strategies.cluster_strategy import TernGradClusterExtended
@@ -83,13 +83,13 @@ __all__ = [
     "forget_resumed",
     "gradient_ops",
     "in_keras_step",
-    "in_xla_context",
     "install_patches",
     "is_own",
     "keras_step",
     "local_tensors",
     "mask_gradients",
     "merge",
+    "merges_in_xla_context",
     "mirrored",
     "noise_variables",
     "padded_replica",

@@ -47,13 +47,17 @@ class KerasStep(typing.NamedTuple):
     Attributes:
         kind: "train", "test" or "predict".
         model: the model whose step it is.
+        jit_compile: True if XLA compiles what each replica computes alone.
     """
 
     kind: str
     model: keras.Model
+    jit_compile: bool
 
     def run(self, strategy: Any, step: Callable[..., Any], args: Sequence[Any]) -> Any:
         """Runs the step on batches, under a strategy of this package."""
+        if self.jit_compile:
+            step = tf.function(step, jit_compile=True)
         if self.kind == "predict":
             return strategy.run_padded(step, args, returns_rows=True)
         if not has_own_step(self.model, self.kind):
@@ -86,9 +90,12 @@ def _in_step(stock, self, force=False):
     """
     attribute = stock.__name__.removeprefix("make_")
     before = getattr(self, attribute)
-    if attribute == "train_function" and is_own(self.distribute_strategy) and self.built:
+    own = is_own(self.distribute_strategy)
+    if attribute == "train_function" and own and self.built:
         _choose_weights(self)
-    stock(self, force)
+    jit_compile = own and bool(self.jit_compile) and not self.run_eagerly
+    with _without_jit(self) if jit_compile else contextlib.nullcontext():
+        stock(self, force)
     made = getattr(self, attribute)
     if made is None or (made is before and not force):
         return made
@@ -100,20 +107,30 @@ def _in_step(stock, self, force=False):
         optimizer = getattr(self, "optimizer", None)
 
         def step():
-            with keras_step(KerasStep(kind, self)), keras_loop(kind, optimizer):
+            with keras_step(KerasStep(kind, self, jit_compile)), keras_loop(kind, optimizer):
                 return made(*args)
 
         local = local_steps_optimizer(optimizer) if kind == "train" else None
         try:
             return step() if local is None else local.run_step(step, self.steps_per_execution)
         except (KeyboardInterrupt, RuntimeError) as error:
-            if not is_own(self.distribute_strategy) or not is_interrupt(error):
+            if not own or not is_interrupt(error):
                 raise
         # Drop the hundreds of lines of TensorFlow's traceback.
         raise KeyboardInterrupt
 
     setattr(self, attribute, in_step)
     return in_step
+
+
+@contextlib.contextmanager
+def _without_jit(model):
+    """Context in which Keras leaves the step to `KerasStep`: it would compile the exchange, too."""
+    model.jit_compile = False
+    try:
+        yield
+    finally:
+        model.jit_compile = True
 
 
 def _choose_weights(model):

@@ -55,7 +55,8 @@ def _check_before_steps(stock, self, force=False):
     op = gradient_ops(strategy)
     if is_training and op is not None:
         op.check_model(
-            bool(self.jit_compile), variable_paths(self.variables) if self.built else None
+            bool(self.jit_compile) and not is_own(strategy),
+            variable_paths(self.variables) if self.built else None,
         )
     if is_own(strategy):
         _unused.discard(strategy)

@@ -9,8 +9,6 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_utils, values
 from tensorflow.python.eager import context
-from tensorflow.python.framework import ops
-from tensorflow.python.ops import control_flow_util
 
 
 def devices_are_initialized() -> bool:
@@ -22,11 +20,6 @@ def devices_are_initialized() -> bool:
 def cluster_is_joined() -> bool:
     """Returns True if this process is in a cluster: its server runs, for an earlier strategy."""
     return context.context()._collective_ops_server_def is not None
-
-
-def in_xla_context() -> bool:
-    """Returns True if XLA compiles the graph that is being traced (`jit_compile=True`)."""
-    return control_flow_util.GraphOrParentsInXlaContext(ops.get_default_graph())
 
 
 def devices_of_replicas(num_replicas: int, num_devices: int) -> list[int]:

@@ -18,6 +18,7 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
 from terngrad_tf.distribute.private.data import batches
+from terngrad_tf.distribute.private.replicas.devices import is_distributed, local_tensors
 from terngrad_tf.distribute.steps.contexts import optimizer_of_local_step
 
 
@@ -107,9 +108,10 @@ class PaddedReplicas(LocalReplicas):
             returns_rows: True if the results have a batch axis, too; rows of zeros are cut.
         """
         run = self._container_strategy().run
+        jit_compile = False
         if isinstance(fn, polymorphic_function.Function):
             # `merge_call`s must not lie inside a nested function.
-            fn = fn.python_function
+            fn, jit_compile = fn.python_function, bool(fn._jit_compile)
         num_replicas = len(self._device_of_replica)
         args = tf.nest.map_structure(self._split_undistributed, args)
         rows = [_num_rows(distribute_utils.select_replica(w, args)) for w in range(num_replicas)]
@@ -117,7 +119,8 @@ class PaddedReplicas(LocalReplicas):
         are_static = all(isinstance(r, int) for r in rows)
         are_even = num_replicas == 1 or (are_static and rows[0] and len(set(rows)) == 1)
         if any(r is None for r in rows) or (is_alone and are_even):
-            return run(fn, args=args)
+            with self.compiling(jit_compile):
+                return run(fn, args=args)
         may_be_empty = not (are_static and all(rows))
         examples = sum(r for r in rows if r is not None)
         rows = [tf.cast(r, tf.int32) for r in rows]
@@ -127,22 +130,27 @@ class PaddedReplicas(LocalReplicas):
 
         @tf.autograph.experimental.do_not_convert
         def on_padded(is_empty, share, args):
-            if is_empty is not None:
-                args = tf.nest.map_structure(_pad_empty, args)
+            if is_empty is not None and not jit_compile:
+                args = _map_tensors(_pad_empty, args)
             with padded_replica(Padding(is_empty, share)):
                 results = fn(*args)
-            if returns_rows and is_empty is not None:
-                results = tf.nest.map_structure(
-                    lambda v: v[: tf.where(is_empty, 0, tf.shape(v)[0])], results
-                )
+            if returns_rows and is_empty is not None and not jit_compile:
+                results = _map_tensors(_cut_if, results, is_empty)
             return results
 
+        # XLA knows no tensor whose shape depends on a value. For all else, once per trace is less.
+        if jit_compile and may_be_empty:
+            args = _map_tensors(_pad_empty, args)
         self.shares_of_run, self.examples_of_run = shares, examples
         try:
             share = None if shares is None else values.PerReplica(shares)
-            return run(on_padded, args=(empty, share, args))
+            with self.compiling(jit_compile):
+                results = run(on_padded, args=(empty, share, args))
         finally:
             self.shares_of_run = self.examples_of_run = None
+        if jit_compile and may_be_empty and returns_rows:
+            results = _map_tensors(_cut_if, results, empty)
+        return results
 
     def _split_undistributed(self, value):
         """Splits a batch that is not distributed (`train_on_batch`) among the local replicas."""
@@ -160,6 +168,25 @@ class PaddedReplicas(LocalReplicas):
             (total,) = tf.unstack(self.process_group.all_reduce_sum(total[tf.newaxis]))
         total = tf.cast(tf.maximum(total, 1), tf.float64)
         return [tf.cast(r, tf.float64) / total for r in rows]
+
+
+def _map_tensors(function, structure, *others):
+    """Calls a function of tensors for each tensor, once per replica if replicas have their own."""
+
+    def of_value(value):
+        if not is_distributed(value):
+            own = (local_tensors(other)[0] for other in others)
+            return function(value, *own)
+        count = len(value.values)
+        own = (local_tensors(other, count) for other in others)
+        return values.PerReplica([function(*each) for each in zip(value.values, *own, strict=True)])
+
+    return tf.nest.map_structure(of_value, structure)
+
+
+def _cut_if(rows, is_empty):
+    """Returns no rows if the replica computed on a row of zeros."""
+    return rows[: tf.where(is_empty, 0, tf.shape(rows)[0])]
 
 
 def _num_rows(structure):

@@ -28,7 +28,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib, distribute_utils, values
 from tensorflow.python.eager import record
 from tensorflow.python.framework import ops
-from tensorflow.python.ops import resource_variable_ops
+from tensorflow.python.ops import control_flow_util, resource_variable_ops
 
 from terngrad_tf.distribute.private.replicas.devices import are_of_same_tensors, local_tensors
 from terngrad_tf.distribute.private.replicas.segments import (
@@ -49,6 +49,7 @@ def call_for_each_replica(
     function: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
+    jit_compile: bool = False,
 ) -> Any:
     """Adds `function` to the graph under construction, once per local replica.
 
@@ -57,11 +58,13 @@ def call_for_each_replica(
         function: Python function to run in replica context.
         args: arguments of the function; per-replica values stand for one value per replica.
         kwargs: keyword arguments of the function.
+        jit_compile: True to compile the segments by XLA. What replicas do together is not
+            compiled.
 
     Returns:
         The function's result, per-replica if it differs between replicas.
     """
-    return _Run(strategy).call(function, args, kwargs)
+    return _Run(strategy, jit_compile).call(function, args, kwargs)
 
 
 def needs_own_traces(structure: Any) -> bool:
@@ -83,6 +86,14 @@ def in_segment() -> bool:
     return isinstance(tf.distribute.get_replica_context(), _ReplicaContext)
 
 
+def merges_in_xla_context() -> bool:
+    """Returns True if XLA compiles the merge functions of the graph that is being traced."""
+    replica_context = tf.distribute.get_replica_context()
+    is_cut = isinstance(replica_context, _ReplicaContext)
+    graph = replica_context.run.outer if is_cut else ops.get_default_graph()
+    return control_flow_util.GraphOrParentsInXlaContext(graph)
+
+
 def is_own_tensor(tensor: tf.Tensor) -> bool:
     """Returns True if a tensor stands for one own tensor per replica."""
     return id(tensor) in _own_tensors
@@ -100,8 +111,9 @@ def _tensors_of(value):
 class _Run:
     """One call of a function on all local replicas."""
 
-    def __init__(self, strategy):
+    def __init__(self, strategy, jit_compile):
         self.strategy = strategy
+        self.jit_compile = jit_compile
         self.devices = strategy.extended.worker_devices
         self.outer = ops.get_default_graph()
         self._keys, self._merged = [], []
@@ -245,18 +257,18 @@ class _Run:
 class _ReplicaContext(distribute_lib.ReplicaContext):
     def __init__(self, run, first_replica):
         super().__init__(run.strategy, first_replica)
-        self._run = run
+        self.run = run
 
     def _merge_call(self, fn, args, kwargs):
-        return self._run.merge(fn, args, kwargs)
+        return self.run.merge(fn, args, kwargs)
 
     @property
     def replica_id_in_sync_group(self):
-        return self._run.replica_id
+        return self.run.replica_id
 
     @property
     def devices(self):
-        return [self._run.devices[0]]
+        return [self.run.devices[0]]
 
 
 def _is_tensor(value):

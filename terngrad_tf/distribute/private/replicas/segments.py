@@ -6,13 +6,14 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import atomic_function
+from tensorflow.python.eager.polymorphic_function.attributes import XLA_COMPILE
 from tensorflow.python.framework import (
     auto_control_deps,
     auto_control_deps_utils,
     func_graph,
     ops,
 )
-from tensorflow.python.ops import handle_data_util
+from tensorflow.python.ops import control_flow_ops, handle_data_util
 
 from terngrad_tf.distribute.private.replicas.random_seeds import (
     choose_by_replica,
@@ -24,6 +25,11 @@ from terngrad_tf.distribute.private.replicas.random_seeds import (
 _CONFIG = tf.compat.v1.ConfigProto()
 _CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
 
+_LOOP = (
+    "`jit_compile=True` must not be combined with a loop, such as a recurrent layer, that is"
+    " differentiated after replicas exchange values, as BatchNormalization(synchronized=True) does:"
+    " XLA cannot keep the loop's steps meanwhile. Use `jit_compile=False`."
+)
 # {id of a graph: segment whose function is not defined yet}.
 open_segments = {}
 
@@ -35,6 +41,9 @@ class Segment:
         self._run = run
         self._name = f"__segment_{ops.uid()}"
         self.graph = func_graph.FuncGraph(self._name)
+        if run.jit_compile:
+            # Loops then have the sizes that XLA needs, as in a `tf.function` that XLA compiles.
+            self.graph._set_control_flow_context(control_flow_ops.XLAControlFlowContext())
         continue_seeds(self.graph, run.outer)
         self.dependencies = auto_control_deps.AutomaticControlDependencies()
         self._calls = None
@@ -65,6 +74,7 @@ class Segment:
                 "Tin": _types(t for t, _ in self.graph.captures),
                 "Tout": _types([]),
                 "config_proto": tf.compat.v1.AttrValue(s=_CONFIG.SerializeToString()),
+                **self._compilation(),
             }
             self._calls = []
             with ops.Graph.as_default(run.outer), tf.control_dependencies(None):
@@ -86,6 +96,8 @@ class Segment:
         for external, internal in self.graph.captures:
             if internal is tensor:
                 return self._run.tensor_of(external, replica)
+        if self._run.jit_compile and tensor.dtype == tf.variant:
+            raise ValueError(_LOOP)
         if id(tensor) not in self._positions:
             self._positions[id(tensor)] = len(self.graph.outputs)
             self.graph.outputs.append(tensor)
@@ -107,7 +119,7 @@ class Segment:
         # step, so that gradients leave while earlier layers compute theirs. Inlining several would
         # make a graph that grows with their number.
         several = len(self._calls) > 1
-        attributes = {"_noinline": tf.compat.v1.AttrValue(b=several)}
+        attributes = {"_noinline": tf.compat.v1.AttrValue(b=several), **self._compilation()}
         function = atomic_function.from_func_graph(self._name, self.graph, attributes)
         if self._seeded:
             function = choose_by_replica(
@@ -121,6 +133,10 @@ class Segment:
             ops.set_int_list_attr(
                 call, auto_control_deps_utils.READ_ONLY_RESOURCE_INPUTS_ATTR, read_only
             )
+
+    def _compilation(self):
+        """Attributes of the function and its calls that make XLA compile the function."""
+        return {XLA_COMPILE: tf.compat.v1.AttrValue(b=True)} if self._run.jit_compile else {}
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
 """Strategies whose replicas stay equal: the parts shared by local and cluster strategies."""
 
+import contextlib
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -40,6 +41,7 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
         self._device_of_replica = devices_of_replicas(num_replicas, num_devices)
         self._written = {}
         self._run_depth = 0
+        self._jit_compile = False
         self._initialize_local_steps()
         self._wrapped_functions = weakref.WeakKeyDictionary()
 
@@ -59,11 +61,17 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
             if wrapped is None:
                 strategy = self._container_strategy()
                 python_function = fn.python_function
+                # Not what replicas do together, such as the exchange.
+                jit_compile = bool(fn._jit_compile)
 
                 def traced(*args, **kwargs):
-                    return strategy.extended.call_for_each_replica(python_function, args, kwargs)
+                    with self.compiling(jit_compile):
+                        return strategy.extended.call_for_each_replica(
+                            python_function, args, kwargs
+                        )
 
                 wrapped = self._wrapped_functions[fn] = fn._clone(python_function=traced)
+                wrapped._jit_compile = None
             return wrapped(*args, **kwargs)
         if self._run_depth:
             return self._call_within_run(fn, args, kwargs)
@@ -76,15 +84,26 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
         self._end_run()
         return result
 
+    @contextlib.contextmanager
+    def compiling(self, jit_compile: bool) -> Iterator[None]:
+        """Context in which XLA compiles what each replica of a run computes alone, or does not."""
+        previous, self._jit_compile = self._jit_compile, jit_compile
+        try:
+            yield
+        finally:
+            self._jit_compile = previous
+
     def _call_within_run(self, fn, args, kwargs):
+        # Not runs within a merge function, such as the branches of an optimizer's condition.
+        jit_compile = self._jit_compile and not self._run_depth
         self._run_depth += 1
         try:
+            strategy = self._container_strategy()
             # Eager code runs in one thread per replica, as in every strategy of TensorFlow.
-            call = mirrored_run.call_for_each_replica
-            if not context.executing_eagerly() and not replicas.needs_own_traces((args, kwargs)):
-                call = replicas.call_for_each_replica
-                fn = autograph.tf_convert(fn, autograph_ctx.control_status_ctx())
-            return call(self._container_strategy(), fn, args, kwargs)
+            if context.executing_eagerly() or replicas.needs_own_traces((args, kwargs)):
+                return mirrored_run.call_for_each_replica(strategy, fn, args, kwargs)
+            fn = autograph.tf_convert(fn, autograph_ctx.control_status_ctx())
+            return replicas.call_for_each_replica(strategy, fn, args, kwargs, jit_compile)
         finally:
             self._run_depth -= 1
 

@@ -105,18 +105,6 @@ class ScopesTest(tf.test.TestCase):
             warnings.simplefilter("error")
             self.fitted(copied)
 
-    def test_compiled_steps_are_refused_before_they_are_traced(self):
-        for jit_compile in (True, False, "auto"):
-            with self.strategy.scope():
-                model = build()
-                model.compile("sgd", "mse", jit_compile=jit_compile)
-            if jit_compile is True:
-                for train in (model.fit, model.train_on_batch):
-                    with self.assertRaisesRegex(ValueError, "^`jit_compile=True` must not be"):
-                        train(X, Y)
-                model.jit_compile = False
-            self.fitted(model)
-
     def test_other_strategies_are_left_alone(self):
         with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
             model = build()
