@@ -96,6 +96,7 @@ class TwoProcessesTest(ClusterTest):
             "reduce": {"wires": list(cls.WIRES), "finer_wires": ["auto"]},
             "overlap": {},
             "train": {"steps_per_execution": 2},
+            "compiled": {},
             "overflow": {},
             "choose_mode": {},
         }
@@ -145,6 +146,13 @@ class TwoProcessesTest(ClusterTest):
         restored.load_weights(os.path.join(self.folder, "model.weights.h5"))
         for a, b in zip(restored.weights, model.weights, strict=True):
             np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+    def test_compiled_steps_give_plain_keras_numbers(self):
+        plain = build(tf.distribute.get_strategy(), dropout=0.0, jit_compile=True)
+        plain.fit(*data(), batch_size=64, shuffle=False, verbose=0)
+        for result in self.of("compiled"):
+            for i, expected in enumerate(plain.get_weights()):
+                np.testing.assert_allclose(result[str(i)], expected, rtol=1e-3, atol=1e-4)
 
     def test_the_chief_alone_writes_telemetry(self):
         folder = pathlib.Path(self.folder) / "telemetry"

@@ -226,6 +226,14 @@ def train(config):
     }
 
 
+def compiled(config):
+    """Weights that float steps leave if XLA compiles them."""
+    strategy = TernGradStrategy(config["num_local"], grad_bits=32)
+    model = build(strategy, synchronized=True, dropout=0.0, jit_compile=True)
+    model.fit(*data(), batch_size=64, shuffle=False, verbose=0)
+    return {str(i): w for i, w in enumerate(model.get_weights())}
+
+
 def overflow(config):
     """Mixed precision with an overflow on the last worker only."""
     strategy = TernGradStrategy(config["num_local"])
@@ -293,6 +301,7 @@ if __name__ == "__main__":
         "optimizers": optimizers,
         "uneven": uneven,
         "train": train,
+        "compiled": compiled,
         "overflow": overflow,
         "overlap": overlap,
     }
