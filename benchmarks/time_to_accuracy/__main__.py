@@ -10,7 +10,7 @@ iproute2):
 Because float32 would take an hour over 10 Mbit/s, --parts measures the time in three parts:
 
 * `trainings`: each mode trains over links without a limit and is tested every 32 steps. Each mode
-  uses the rate from --learning_rates that was best on 5,000 held-out images with the first seed.
+  uses the rate from --learning_rates that was best on 5,000 held-out images, on average over seeds.
 * `steps`: over each link all modes take steps in turn, round by round: the time of a step.
 * `checks`: trainings over a link itself, from --checks, to compare.
 
@@ -24,6 +24,7 @@ the file, and tables and pictures (--images) show the whole file.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -56,8 +57,8 @@ _HOSTS = flags.DEFINE_integer("hosts", 2, "Hosts.", lower_bound=2)
 _LINKS = flags.DEFINE_list("links", list(tables.LINKS), "Rates of the links.")
 _CHECKS = flags.DEFINE_list("checks", [], "Trainings over links, such as 10mbit:local_32.")
 _OPTIMIZER = flags.DEFINE_enum("optimizer", "sgd", ["sgd", "adamw"], "Optimizer of all modes.")
-_RATES = flags.DEFINE_list("learning_rates", ["0.01", "0.03"], "First rates to choose from.")
-_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds; the first one chooses rates.")
+_RATES = flags.DEFINE_list("learning_rates", ["0.01", "0.03"], "Rates to choose from.")
+_SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds; checks take the first.")
 _STEPS = flags.DEFINE_integer("steps", 512, "Steps of a training.", lower_bound=2 * TEST_EVERY)
 _LEVELS = flags.DEFINE_list(
     "accuracies", ["0.84", "0.86"], "Accuracies; the picture shows the first."
@@ -198,19 +199,13 @@ def time_steps(team, modes, link):
 
 
 def missing_trainings(rows):
-    """Returns (mode, rate, seed) of the next trainings to run."""
-    first, *others = map(int, _SEEDS.value)
-
-    def to_do(seed, rates_of):
-        for mode in chosen_modes():
-            for rate in rates_of(mode):
-                found = tables.trainings(rows, _HOSTS.value, mode)
-                if (rate, seed) not in {(row["rate"], row["seed"]) for row in found}:
-                    yield mode, rate, seed
-
-    yield from to_do(first, lambda _: [float(rate) for rate in _RATES.value])
-    for seed in others:
-        yield from to_do(seed, lambda mode: [tables.best_rate(rows, _HOSTS.value, mode)])
+    """Yields (mode, rate, seed) of the trainings to run."""
+    for seed, mode in itertools.product(map(int, _SEEDS.value), chosen_modes()):
+        found = tables.trainings(rows, _HOSTS.value, mode)
+        done = {(row["rate"], row["seed"]) for row in found}
+        for rate in map(float, _RATES.value):
+            if (rate, seed) not in done:
+                yield mode, rate, seed
 
 
 def write_data(folder):

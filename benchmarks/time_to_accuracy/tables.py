@@ -4,6 +4,7 @@ Rows of kind "training" hold a training's accuracy by number of steps; rows of k
 cost of a step over a link.
 """
 
+import collections
 import statistics
 
 from benchmarks.fidelity.tables import difference, mean
@@ -18,6 +19,8 @@ NAMES = {
     "bidirectional": "terngrad_tf, ternary, bidirectional",
     "paper": "terngrad_tf, paper's rule",
     "sparse": "terngrad_tf, paper's rule, sparse, clip 0",
+    "local_2": "terngrad_tf, DiLoCo 2, ternary",
+    "local_4": "terngrad_tf, DiLoCo 4, ternary",
     "float_local_8": "terngrad_tf, DiLoCo 8, float",
     "local_8": "terngrad_tf, DiLoCo 8, ternary",
     "local_8_0.1_bits": "terngrad_tf, DiLoCo 8, 0.1 bits",
@@ -46,10 +49,11 @@ def trainings(rows, hosts, mode, link="none"):
 
 
 def best_rate(rows, hosts, mode):
-    """Returns the rate whose first seed was best on held-out images; None without a training."""
-    found = trainings(rows, hosts, mode)
-    first = [row for row in found if row["seed"] == min(r["seed"] for r in found)]
-    return max(first, key=lambda row: row["held_out"])["rate"] if first else None
+    """Returns the rate whose seeds' mean is best on held-out images; None without a training."""
+    held_out = collections.defaultdict(list)
+    for row in trainings(rows, hosts, mode):
+        held_out[row["rate"]].append(row["held_out"])
+    return max(held_out, key=lambda rate: statistics.mean(held_out[rate]), default=None)
 
 
 def steps_to(row, accuracy):

@@ -17,7 +17,7 @@ MODES = {
     "paper": ({"rotate": False, "clip_factor": 2.5}, 0),
     "sparse": ({"wire": "sparse", "rotate": False, "clip_factor": 0.0}, 0),
     **{f"float_local_{steps}": ({"grad_bits": 32}, steps) for steps in (8, 32)},
-    **{f"local_{steps}": ({}, steps) for steps in (8, 32)},
+    **{f"local_{steps}": ({}, steps) for steps in (2, 4, 8, 32)},
     **{
         f"local_{steps}_{bits}_bits": ({"bits_per_element": bits}, steps)
         for steps, bits in ((8, 0.1), (32, 0.3))
