@@ -2,6 +2,7 @@
 
 import typing
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from tensorflow.python.distribute import distribute_lib
 
@@ -34,6 +35,7 @@ class LocalReplicas(distribute_lib.StrategyExtendedV1):
     _written: dict[int, typing.Any]
     _assign_means: Callable[..., None]
     _warn_of_means: Callable[..., None]
+    compiling: Callable[[bool], AbstractContextManager[None]]
     _get_variable_creator_initial_value: Callable[..., typing.Any]
     _input_workers: typing.Any
     _make_input_context: Callable[[], typing.Any]
