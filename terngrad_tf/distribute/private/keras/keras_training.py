@@ -56,14 +56,14 @@ class KerasStep(typing.NamedTuple):
 
     def run(self, strategy: Any, step: Callable[..., Any], args: Sequence[Any]) -> Any:
         """Runs the step on batches, under a strategy of this package."""
+        predicts = self.kind == "predict"
+        is_own_step = not predicts and has_own_step(self.model, self.kind)
+        if is_own_step:
+            step = averaged(step, self.model)
         if self.jit_compile:
             step = tf.function(step, jit_compile=True)
-        if self.kind == "predict":
-            return strategy.run_padded(step, args, returns_rows=True)
-        if not has_own_step(self.model, self.kind):
-            return strategy.run_padded(step, args)
-        with noting_metrics(self.model):
-            return strategy.run_padded(averaged(step, self.model), args)
+        with noting_metrics(self.model) if is_own_step else contextlib.nullcontext():
+            return strategy.run_padded(step, args, returns_rows=predicts)
 
 
 def in_keras_step() -> KerasStep | None:

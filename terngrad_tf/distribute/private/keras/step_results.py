@@ -60,8 +60,8 @@ def has_own_step(model: keras.Model, kind: str) -> bool:
 
 def averaged(step: Callable[..., Any], model: keras.Model) -> Callable[..., Any]:
     """Returns a step whose results Keras' mean over replicas turns into the whole batch's."""
-    function = step if isinstance(step, polymorphic_function.Function) else None
-    step = step if function is None else function.python_function
+    if isinstance(step, polymorphic_function.Function):
+        step = step.python_function
     returned = _metrics_returned.setdefault(model, {})
 
     @tf.autograph.experimental.do_not_convert
@@ -82,8 +82,7 @@ def averaged(step: Callable[..., Any], model: keras.Model) -> Callable[..., Any]
             for key, value in results.items()
         }
 
-    # XLA compiles it, too, if it compiles the step.
-    return averaged_step if function is None else function._clone(averaged_step)
+    return averaged_step
 
 
 @contextlib.contextmanager

@@ -128,19 +128,24 @@ class PaddedReplicas(LocalReplicas):
         # Rows are not averaged.
         shares = None if returns_rows else self._shares(rows)
 
-        @tf.autograph.experimental.do_not_convert
-        def on_padded(is_empty, share, args):
-            if is_empty is not None and not jit_compile:
-                args = _map_tensors(_pad_empty, args)
-            with padded_replica(Padding(is_empty, share)):
-                results = fn(*args)
-            if returns_rows and is_empty is not None and not jit_compile:
-                results = _map_tensors(_cut_if, results, is_empty)
+        def pad(args):
+            return _map_tensors(_pad_empty, args) if may_be_empty else args
+
+        def cut(results, is_empty):
+            if may_be_empty and returns_rows:
+                return _map_tensors(_cut_if, results, is_empty)
             return results
 
-        # XLA knows no tensor whose shape depends on a value. For all else, once per trace is less.
-        if jit_compile and may_be_empty:
-            args = _map_tensors(_pad_empty, args)
+        @tf.autograph.experimental.do_not_convert
+        def on_padded(is_empty, share, args):
+            with padded_replica(Padding(is_empty, share)):
+                if jit_compile:
+                    return fn(*args)
+                return cut(fn(*pad(args)), is_empty)
+
+        if jit_compile:
+            # XLA knows no tensor whose shape depends on a value, so pad and cut outside.
+            args = pad(args)
         self.shares_of_run, self.examples_of_run = shares, examples
         try:
             share = None if shares is None else values.PerReplica(shares)
@@ -148,9 +153,7 @@ class PaddedReplicas(LocalReplicas):
                 results = run(on_padded, args=(empty, share, args))
         finally:
             self.shares_of_run = self.examples_of_run = None
-        if jit_compile and may_be_empty and returns_rows:
-            results = _map_tensors(_cut_if, results, empty)
-        return results
+        return cut(results, empty) if jit_compile else results
 
     def _split_undistributed(self, value):
         """Splits a batch that is not distributed (`train_on_batch`) among the local replicas."""

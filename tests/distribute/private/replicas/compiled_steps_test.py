@@ -136,7 +136,7 @@ class CompiledStepsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "EagerPyFunc|[Uu]nsupported"):
             fitted(TernGradStrategy(2), layers, images)
         fitted(TernGradStrategy(2), layers, images, jit_compile=False)
-        # All modes of the exchange, which XLA could not compile.
+        # The exchange is the same.
         traffic = []
         for jit_compile in (True, False):
             strategy = TernGradStrategy(2)
