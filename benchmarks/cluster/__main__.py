@@ -8,8 +8,9 @@ way back. "four_bits" sends codes of four bits. "auto" chooses among floats and 
 sparse modes are unclipped on the wires of these names. "local_steps" is the mean of 32 steps of
 `DiLoCo` and the exchange that ends them; "local_steps_overlap" is the mean of 32 steps, 24 of which
 run beside an exchange. Bytes are those that a host's network interface received, headers included;
-CPU time is that of a process with all its threads. For AlexNet, ternary gradients, TensorFlow's
-float32 and PyTorch run one after another: together on 4 hosts they need more than 20 GB of memory.
+CPU time is that of a process with all its threads. For AlexNet, the processes of few modes run at a
+time: float32 beside TensorFlow's, all modes of PyTorch, and else one process per host. More of them
+need more than 20 GB of memory on 4 hosts.
 
     python -m benchmarks.cluster --torch_python=TORCH_VENV/bin/python --json=cluster.json
 
@@ -165,8 +166,10 @@ def _chosen(groups):
 def _measure(model, num_hosts, rate):
     """Measures one cell; returns a row per mode."""
     torch = [TORCH] if _TORCH.value else []
-    ternary, *floats = TENSORFLOW
-    turns = [[ternary, *floats, *torch]] if model == "digits" else [[ternary], floats, torch]
+    *others, float32, tensorflow = TENSORFLOW
+    turns = [[group] for group in others] + [[float32, tensorflow], torch]
+    if model == "digits":
+        turns = [list(itertools.chain(*turns))]
     results = {}
     with cluster_hosts.Network(PREFIX, SUBNET, num_hosts).up(rate) as network:
         for groups in filter(None, map(_chosen, turns)):
