@@ -99,6 +99,7 @@ def codec_seconds(num_workers, wire):
 
     from terngrad_tf.distribute import Quantization
     from terngrad_tf.distribute.exchange import buckets as exchange
+    from terngrad_tf.distribute.exchange import scales
 
     context, quantization = instant_context(num_workers), Quantization()
     gradient = tf.random.stateless_normal([ELEMENTS], [1, 2])
@@ -106,11 +107,13 @@ def codec_seconds(num_workers, wire):
     @tf.function(autograph=False)
     def reduce(gradient, step):
         measured = quantization.local_scales([gradient], num_workers)
+        shared = scales.share_scales(context, quantization, [measured[0]])
         bucket = exchange.Bucket(
             context=context,
             quantization=quantization,
             gradients=[[gradient]],
-            scales=context.shared_scales([measured[0]]),
+            scales=shared.largest,
+            noise_of_sums=shared.noise,
             measured=[measured],
             indices=[0],
             step=step,

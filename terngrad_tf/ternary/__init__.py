@@ -17,7 +17,7 @@ from terngrad_tf.ternary.fused.trits import num_trits, sum_to_trits, trit_values
 from terngrad_tf.ternary.quantizer import ROUNDINGS, ternarize
 from terngrad_tf.ternary.random_bits import random_words
 from terngrad_tf.ternary.rotation import block_sizes, spread, value_of_code
-from terngrad_tf.ternary.rounding_noise import rounding_noise
+from terngrad_tf.ternary.rounding_noise import noise_of_sums, rounding_noise
 from terngrad_tf.ternary.scales import AUTO, ScaleRule, auto_factor, local_scale
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "random_words",
     "reduce_chunk",
     "requantize_chunk",
+    "noise_of_sums",
     "rounding_noise",
     "spread",
     "sum_codes",

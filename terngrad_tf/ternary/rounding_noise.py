@@ -16,12 +16,18 @@ import functools
 import math
 
 import numpy as np
+import tensorflow as tf
 
 from terngrad_tf.ternary import rotation
 
 # Gaussian elements, in units of their root mean square, and random fractions.
 _ELEMENTS = np.linspace(-7.0, 7.0, 7001)
 _FRACTIONS = (np.arange(64) + 0.5) / 64
+# Number of steps of a table's shares from 0 to 1, and those that are computed, not interpolated.
+_STEPS = 256
+_COMPUTED = sorted({0, 1, 2, 4, *range(8, _STEPS + 1, 8)})
+# Its values are integers, in parts of the largest variance, whose sums float32 holds exactly.
+_PARTS, _EXACT = 2**12, 2**24
 
 
 @functools.cache
@@ -49,6 +55,54 @@ def rounding_noise(levels: int, num_replicas: int, rounding: str, share: float =
     of_fraction = [weights @ (np.floor(steps + u) - steps) for u in _FRACTIONS]
     shared = np.mean(np.square(of_fraction)) / (kept * levels) ** 2
     return float(variance - (1 - 1 / num_replicas) * shared)
+
+
+def noise_of_sums(
+    shared: tf.Tensor,
+    own: tf.Tensor,
+    num_replicas: int,
+    *,
+    levels: int,
+    rounding: str,
+) -> tf.Tensor:
+    """Returns the variance `sum_k w(q_k)` of each element of summed blocks, in units of `s^2`.
+
+    The bits are the same on all processors, because the optimizers of all processes use them.
+
+    Args:
+        shared: float32 tensor of shape [blocks], the finite scales s that replicas share.
+        own: float32 tensor of shape [M, blocks], the own scales of M members with N / M replicas
+            each.
+        num_replicas: N.
+        levels: L.
+        rounding: "correlated" or "independent".
+
+    Returns:
+        Float32 tensor of shape [blocks].
+
+    Example:
+    >>> noise = noise_of_sums([1.0], [[1.0], [0.5]], 2, levels=1, rounding="correlated")
+    >>> round(float(noise[0]), 2)
+    0.57
+    """
+    shared, own = tf.convert_to_tensor(shared), tf.convert_to_tensor(own)
+    unit, table = _table(levels, num_replicas, rounding)
+    shares = tf.where(own < shared, own / shared, tf.ones_like(own))
+    places = tf.cast(tf.round(shares * _STEPS), tf.int32)
+    sums = tf.reduce_sum(tf.gather(tf.constant(table), places), 0)
+    return sums * tf.constant(unit * num_replicas / own.shape[0], tf.float32)
+
+
+@functools.cache
+def _table(levels, num_replicas, rounding):
+    """Returns the variance of one part, and float32 parts of the shares from 0 to 1."""
+    computed = [
+        rounding_noise(levels, num_replicas, rounding, place / _STEPS) if place else 0.0
+        for place in _COMPUTED
+    ]
+    unit = computed[-1] / min(_PARTS, _EXACT // num_replicas)
+    values = np.interp(np.arange(_STEPS + 1), _COMPUTED, computed)
+    return unit, np.round(values / unit).astype(np.float32)
 
 
 def _gain(kept, rms):

@@ -68,21 +68,6 @@ class ReductionContext:
                 copies[device] = tf.identity(tensor)
         return [copies[device] for device in self.devices]
 
-    def shared_scales(self, local_scales: tf.Tensor, told: Any = None) -> Any:
-        """Returns the largest scales, `[T]`, over the local replicas and all processes.
-
-        Args:
-            local_scales: the scales of each local replica.
-            told: optional float32 vector of this process. If given, the result is a pair of the
-                scales and the largest elements of this vector over all processes.
-        """
-        with tf.device(self.devices[0]):
-            scales = tf.reduce_max(tf.stack(local_scales), axis=0)
-            if told is None:
-                return self.processes.all_reduce_max(scales) if self.processes else scales
-            largest = self.processes.all_reduce_max(tf.concat([scales, told], axis=0))
-            return tf.split(largest, [scales.shape[0], told.shape[0]])
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bucket:
@@ -98,6 +83,7 @@ class Bucket:
         step: the step, a scalar integer tensor.
         measured: result of `Quantization.local_scales` for each local replica, if gradients will
             be rotated.
+        noise_of_sums: `SharedScales.noise`, if gradients will be rotated.
         is_rotated: True if the gradients are rotated, in units of their scales.
     """
 
@@ -108,6 +94,7 @@ class Bucket:
     indices: list[int]
     step: tf.Tensor
     measured: list | None = None
+    noise_of_sums: tf.Tensor | None = None
     is_rotated: bool = False
 
     @property
@@ -228,6 +215,7 @@ class Bucket:
             scales=tf.ones([len(rotation.sizes)]),
             indices=self.quantization.indices_of_vectors(self.indices[0], len(rotation.sizes)),
             measured=None,
+            noise_of_sums=None,
             is_rotated=True,
         )
 
@@ -251,7 +239,7 @@ class Bucket:
             return None
         if errors is not None:
             errors = self.rotation.spread_to_blocks(errors)
-        noise = self.quantization.noise(self.scales, self.context.num_replicas, errors)
+        noise = self.quantization.noise(self.scales, self.noise_of_sums, errors)
         return self.rotation.split_blocks(noise)
 
     def _signs(self):

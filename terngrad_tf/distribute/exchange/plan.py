@@ -9,6 +9,7 @@ import tensorflow as tf
 from terngrad_tf import ternary
 from terngrad_tf.distribute.exchange.buckets import Bucket, ReductionContext, buckets
 from terngrad_tf.distribute.exchange.quantization import Quantization
+from terngrad_tf.distribute.exchange.scales import share_scales
 from terngrad_tf.distribute.exchange.sparse_rows import Table
 from terngrad_tf.distribute.exchange.traffic import Traffic, float32_traffic
 from terngrad_tf.distribute.private.replicas.devices import local_tensors
@@ -247,18 +248,18 @@ class Arrival:
         plan, positions = self.plan, self.plan.buckets[self.number]
         rotate = plan.quantization.rotate
         local = [own[0] for own in self.scales] if rotate else self.scales
-        shared = self.context.shared_scales(local, self.told)
-        scales, heard = (shared, None) if self.told is None else shared
+        shared = share_scales(self.context, plan.quantization, local, self.told)
         bucket = Bucket(
             context=self.context,
             quantization=plan.quantization,
             gradients=list(zip(*map(plan.local, positions), strict=True)),
-            scales=scales,
+            scales=shared.largest,
             measured=self.scales if rotate else None,
+            noise_of_sums=shared.noise,
             indices=[plan.indices[i] for i in positions],
             step=plan.step,
         )
-        return bucket, heard
+        return bucket, shared.told
 
 
 def positions_of_buckets(

@@ -169,29 +169,42 @@ class Quantization(QuantizationOptions):
             nonzero_share=self.largest_nonzero_share,
         )
 
-    def noise(
-        self, scales: tf.Tensor, num_replicas: int, errors: tf.Tensor | None = None
-    ) -> tf.Tensor:
-        """Returns the variance that rounding adds to each element of summed rotated gradients.
+    def noise_of_sums(self, scales: tf.Tensor, own: tf.Tensor, num_replicas: int) -> tf.Tensor:
+        """Returns the variance that rounding adds to sums, in units of the squared scale.
 
-        This is an upper bound, exact if the blocks of all replicas are as large as the largest.
+        It is that of Gaussian blocks. Of a process with several replicas, each counts as the
+        largest, so the variance is an upper bound.
 
         Args:
             scales: float32 tensor of shape [blocks], shared by all replicas.
+            own: float32 tensor of shape [members, blocks], the largest scales of each member.
             num_replicas: N.
+
+        Returns:
+            Float32 tensor of shape [blocks].
+        """
+        scales = tf.minimum(scales, _LARGEST_NOISY_SCALE)
+        how: dict[str, Any] = {"levels": self.levels, "rounding": self.rounding}
+        return ternary.noise_of_sums(scales, own, num_replicas, **how)
+
+    def noise(
+        self, scales: tf.Tensor, of_sums: tf.Tensor, errors: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Returns the variance that rounding adds to each element of summed rotated gradients.
+
+        Args:
+            scales: float32 tensor of shape [blocks], shared by all replicas.
+            of_sums: result of `noise_of_sums`.
             errors: float32 tensor of shape [blocks]: mean squared errors of the sums of codes, if
                 those were rounded once more.
 
         Returns:
             Float32 tensor of shape [blocks], finite.
         """
-        of_replica = ternary.rounding_noise(self.levels, num_replicas, self.rounding)
-        of_sum = tf.constant(num_replicas * of_replica, tf.float32)
         if errors is not None:
-            of_sum += errors * tf.constant(ternary.value_of_code(self.levels) ** 2, tf.float32)
+            of_sums += errors * tf.constant(ternary.value_of_code(self.levels) ** 2, tf.float32)
         # Squares of large gradients may be infinite.
-        scales = tf.minimum(scales, _LARGEST_NOISY_SCALE)
-        return of_sum * tf.square(scales)
+        return of_sums * tf.square(tf.minimum(scales, _LARGEST_NOISY_SCALE))
 
     def indices_of_vectors(self, first: int, count: int) -> list[int]:
         """Returns integers that select the random bits of the rotated vectors of a bucket.

@@ -1,9 +1,12 @@
 """The cost of an exchange in bytes."""
 
 import dataclasses
+import math
 from typing import Any
 
 WORD_BYTES = 4
+# Up to this number of scales of all members together, a second message would take longer.
+_FEW_SCALES = 2**14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,3 +85,27 @@ def float32_traffic(num_elements: int, num_members: int) -> Traffic:
 def sparse_traffic(received_bytes: int, float32_bytes: int, num_members: int) -> Traffic:
     """Returns the traffic of sparse gradients."""
     return Traffic("float32", num_members, received_bytes, float32_bytes)
+
+
+def scales_travel_to_all(num_scales: int, num_members: int) -> bool:
+    """Returns True if each member sends its scales to all others, see `scales`."""
+    return num_members <= 3 or num_scales * num_members <= _FEW_SCALES
+
+
+def chunk_of_scales(num_scales: int, num_members: int) -> int:
+    """Returns the number of scales of a member's chunk if scales do not travel to all."""
+    return math.ceil(num_scales / num_members)
+
+
+def scale_bytes(num_scales: int, num_members: int, with_noise: bool) -> int:
+    """Returns the bytes that each member receives until all know the shared scales.
+
+    Args:
+        num_scales: T.
+        num_members: M, the members of the exchange.
+        with_noise: True if the noise of rounding travels beside the scales of chunks.
+    """
+    if scales_travel_to_all(num_scales, num_members):
+        return WORD_BYTES * (num_members - 1) * num_scales
+    numbers = 3 if with_noise else 2
+    return WORD_BYTES * numbers * (num_members - 1) * chunk_of_scales(num_scales, num_members)

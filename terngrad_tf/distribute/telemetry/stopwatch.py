@@ -44,6 +44,11 @@ class Watch(Observer):
         self._laps.append(lap)
         return dataclasses.replace(arrival, context=lap.context, scales=list(lap.brought))
 
+    def scales_shared(self, bucket: Bucket, heard: tf.Tensor | None) -> Bucket:
+        """Notes which messages held scales."""
+        self._laps[-1].scales_shared()
+        return bucket
+
     def bucket_reduced(self, bucket: Bucket, sums: Sequence[Any]) -> list[list[tf.Tensor]]:
         """Stops the clock, and notes what `quality.measure` compares."""
         sums = self._laps[-1].end(sums)
@@ -103,7 +108,7 @@ class Lap:
     def __init__(self, context: Any, brought: Any, starts: Any):
         # Operations of a GPU only queue its work, and end before the work does.
         self._is_measured = "GPU" not in context.devices[0]
-        self._messages = []
+        self._messages, self._num_of_scales = [], 0
         self._is_encoded = starts is not None
         self._finds_scales = self._is_encoded and context.num_local == 1
         self._scaled, self.brought = self.stamped(brought)
@@ -133,6 +138,10 @@ class Lap:
         """Notes a message that was sent at `start` and received at `finish`."""
         self._messages.append((start, finish))
 
+    def scales_shared(self) -> None:
+        """Notes that all messages so far held scales, which encoding waits for."""
+        self._num_of_scales = len(self._messages)
+
     def seconds(self, phase: str) -> tf.Tensor:
         """Seconds of one of `PHASES`, a float64 scalar tensor."""
         nothing = tf.constant(0.0, tf.float64)
@@ -145,12 +154,15 @@ class Lap:
             return found if self._finds_scales else unknown
         if phase == "exchange":
             return self._exchange(self._messages)
-        # The first message holds the scales, which encoding waits for.
-        shared = self._messages[0][1] if self._messages else self._scaled
-        first = self._messages[1][0] if self._messages else self.finish
+        of_scales, others = (
+            self._messages[: self._num_of_scales],
+            self._messages[self._num_of_scales :],
+        )
+        shared = of_scales[-1][1] if of_scales else self._scaled
+        first = others[0][0] if others else self.finish
         if phase == "encode":
             return first - shared
-        return self.finish - first - self._exchange(self._messages[1:])
+        return self.finish - first - self._exchange(others)
 
     def _exchange(self, messages):
         return tf.add_n([tf.constant(0.0, tf.float64), *(f - s for s, f in messages)])

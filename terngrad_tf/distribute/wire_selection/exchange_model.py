@@ -45,8 +45,7 @@ class ExchangeModel:
         messages = 2 if floats else 0
         for wire in map(self._wire_of(mode), buckets):
             num_bytes += wire.scale_bytes + WORD_BYTES * wire.expected_words(self.nonzero_share)
-            # One message more for the scales.
-            messages += 1 + wire.num_messages
+            messages += wire.num_scale_messages + wire.num_messages
         codec = unit * self._units(mode)
         return codec + messages * self.link.message_seconds + num_bytes * self.link.seconds_per_byte
 

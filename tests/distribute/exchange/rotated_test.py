@@ -1,9 +1,7 @@
 """Tests of the exchange of gradients that are rotated before they are rounded."""
 
-import concurrent.futures
 import pathlib
 import sys
-import threading
 
 import keras
 import numpy as np
@@ -12,9 +10,10 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from terngrad_tf.distribute import DiLoCo, Quantization, TernaryAllReduce, TernGradStrategy
-from terngrad_tf.distribute.exchange import buckets, wires
+from terngrad_tf.distribute.exchange import buckets, scales, wires
 from tests import runs
 from tests.distribute import processes, strategy_options
+from tests.distribute.exchange.thread_processes import ThreadProcesses, in_threads
 from tests.distribute.private.keras import second_moments_cases
 from tests.distribute.samples import SHAPES, build, data, gradients_of, reduce_once
 
@@ -35,65 +34,32 @@ def relative_error(got, gradients):
     return errors / sum(np.sum(b**2) for b in sums)
 
 
-class CountingProcesses:
-    """Stands for `ProcessGroup`: a thread a process. Counts the bytes that each receives."""
-
-    def __init__(self, rank, boxes, barrier):
-        self.rank, self.size = rank, len(boxes)
-        self.received = 0.0
-        self._boxes, self._barrier = boxes, barrier
-
-    def _exchange(self, tensor):
-        self._boxes[self.rank] = tensor
-        self._barrier.wait()
-        gathered = tf.stack(self._boxes)
-        self._barrier.wait()
-        return gathered
-
-    def all_gather(self, tensor):
-        self.received += (self.size - 1) * 4 * int(tf.size(tensor))
-        return self._exchange(tensor)
-
-    def _all_reduce(self, tensor, function):
-        self.received += 2 * (self.size - 1) / self.size * 4 * int(tf.size(tensor))
-        return function(self._exchange(tensor), axis=0)
-
-    def all_reduce_sum(self, tensor):
-        return self._all_reduce(tensor, tf.reduce_sum)
-
-    def all_reduce_max(self, tensor):
-        return self._all_reduce(tensor, tf.reduce_max)
-
-    def all_to_all(self, tensor):
-        self.received += (self.size - 1) / self.size * 4 * int(tf.size(tensor))
-        return self._exchange(tensor)[:, self.rank]
-
-
 def reduce_in_threads(wire, num_processes, num_local, quantization):
     """What each process finds, the bytes it received and those that are counted."""
-    boxes, barrier = [None] * num_processes, threading.Barrier(num_processes, timeout=120)
 
-    def reduce(rank):
-        group = CountingProcesses(rank, boxes, barrier)
-        mine = range(rank * num_local, (rank + 1) * num_local)
-        context = buckets.ReductionContext(["CPU:0"] * num_local, num_processes * num_local, group)
+    def reduce(processes):
+        mine = range(processes.rank * num_local, (processes.rank + 1) * num_local)
+        context = buckets.ReductionContext(
+            ["CPU:0"] * num_local, num_processes * num_local, processes
+        )
         gradients = [[tf.constant(g) for g in gradients_of(replica)] for replica in mine]
         results, *_ = buckets.reduce_bucket(bucket_of(context, quantization, gradients), wire)
         sizes = [g.shape.num_elements() for g in gradients[0]]
         counted = context.wire(wire, sizes, quantization).traffic
-        return [local[0].numpy() for local in results], group.received, counted
+        return [local[0].numpy() for local in results], processes.received, counted
 
-    with concurrent.futures.ThreadPoolExecutor(num_processes) as pool:
-        return list(pool.map(reduce, range(num_processes)))
+    return in_threads(num_processes, reduce)
 
 
 def bucket_of(context, quantization, gradients):
     measured = [quantization.local_scales(g) for g in gradients]
+    shared = scales.share_scales(context, quantization, [own[0] for own in measured])
     return buckets.Bucket(
         context=context,
         quantization=quantization,
         gradients=gradients,
-        scales=context.shared_scales([own[0] for own in measured]),
+        scales=shared.largest,
+        noise_of_sums=shared.noise,
         indices=list(range(len(SHAPES))),
         step=tf.constant(3),
         measured=measured,
@@ -139,7 +105,7 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
     def test_bytes_are_hardly_more_than_without_rotation(self, num_processes):
         sizes = (64 * 3 * 3 * 64, 1000 * 512, 100, 64, 4_000_000)
         context = buckets.ReductionContext(
-            ["CPU:0"], num_processes, CountingProcesses(0, [None] * num_processes, None)
+            ["CPU:0"], num_processes, ThreadProcesses(0, [None] * num_processes, None)
         )
         for wire in WORDS:
             rotated, plain = (

@@ -9,7 +9,7 @@ from absl.testing import parameterized
 
 from terngrad_tf import ternary
 from terngrad_tf.distribute import Quantization
-from terngrad_tf.distribute.exchange import buckets
+from terngrad_tf.distribute.exchange import buckets, scales
 
 BLOCK = 1024
 
@@ -20,14 +20,15 @@ def squared_errors(quantization, gradients, num_steps, wire="auto"):
     context = buckets.ReductionContext(["CPU:0"] * count, count, None)
     local = [[tf.constant(g, tf.float32)] for g in gradients]
     measured = [quantization.local_scales(g) for g in local]
-    scales = context.shared_scales([own[0] for own in measured])
+    shared = scales.share_scales(context, quantization, [own[0] for own in measured])
     errors, variances = [], []
     for step in range(num_steps):
         bucket = buckets.Bucket(
             context=context,
             quantization=quantization,
             gradients=local,
-            scales=scales,
+            scales=shared.largest,
+            noise_of_sums=shared.noise,
             indices=[0],
             step=tf.constant(step),
             measured=measured,
@@ -73,11 +74,12 @@ class RoundingNoiseTest(parameterized.TestCase, tf.test.TestCase):
         errors, noise = squared_errors(Quantization(rotate=True), [gradient] * 2, 20)
         self.assertTrue(np.all(errors.mean(-1) < 1.05 * noise[:, 0]))
 
-    def test_smaller_replicas_have_less_noise(self):
+    @parameterized.parameters(1, 2, 4)
+    def test_variance_follows_the_sizes_of_replicas(self, grad_bits):
         rng = np.random.default_rng(0)
         gradients = [rng.standard_normal([8, BLOCK]) * size for size in (1, 0.3, 0.3, 0.3)]
-        errors, noise = squared_errors(Quantization(rotate=True), gradients, 8)
-        self.assertBetween(np.mean(errors / noise), 0.7, 1)
+        errors, noise = squared_errors(Quantization(grad_bits=grad_bits, rotate=True), gradients, 8)
+        self.assertAllClose(np.mean(errors / noise), 1, atol=0.1)
 
     def test_it_is_finite_for_all_gradients(self):
         for value in (0.0, 1e-30, 1e30, np.inf, np.nan):

@@ -3,9 +3,7 @@
 What they make of rotated ones is tested in `rotated_test.py`.
 """
 
-import concurrent.futures
 import sys
-import threading
 from unittest import mock
 
 import numpy as np
@@ -17,10 +15,12 @@ from hypothesis import strategies as st
 
 from terngrad_tf.distribute import Quantization
 from terngrad_tf.distribute.exchange import buckets, wires
+from terngrad_tf.distribute.exchange.scales import share_scales
 from terngrad_tf.distribute.exchange.traffic import float32_traffic
 from terngrad_tf.distribute.exchange.wires import registry, streams
 from terngrad_tf.distribute.exchange.wires.sparse import Sparse
 from terngrad_tf.distribute.exchange.wires.sparse_sums import SparseSums
+from tests.distribute.exchange.thread_processes import in_threads
 from tests.distribute.samples import SHAPES, gradients_of
 
 FOUR_MEGA = (4 * 2**20,)
@@ -28,36 +28,13 @@ FOUR_MEGA = (4 * 2**20,)
 QUICK = ("allgather", "sparse_bidirectional")
 
 
-class ThreadProcesses:
-    """Stands for `ProcessGroup`: each process is a thread, and all launch the same collectives."""
-
-    def __init__(self, rank, boxes, barrier):
-        self.rank, self.size = rank, len(boxes)
-        self._boxes, self._barrier = boxes, barrier
-
-    def all_gather(self, tensor):
-        self._boxes[self.rank] = tensor
-        self._barrier.wait()
-        gathered = tf.stack(self._boxes)
-        self._barrier.wait()
-        return gathered
-
-    def all_reduce_sum(self, tensor):
-        return tf.reduce_sum(self.all_gather(tensor), axis=0)
-
-    def all_reduce_max(self, tensor):
-        return tf.reduce_max(self.all_gather(tensor), axis=0)
-
-    def all_to_all(self, tensor):
-        return self.all_gather(tensor)[:, self.rank]
-
-
 def bucket_of(context, quantization, gradients):
+    local_scales = [quantization.local_scales(g) for g in gradients]
     return buckets.Bucket(
         context=context,
         quantization=quantization,
         gradients=gradients,
-        scales=context.shared_scales([quantization.local_scales(g) for g in gradients]),
+        scales=share_scales(context, quantization, local_scales).largest,
         indices=range(len(SHAPES)),
         step=tf.constant(3),
     )
@@ -65,23 +42,22 @@ def bucket_of(context, quantization, gradients):
 
 def reduce_in_threads(wire, num_processes, num_local, quantization):
     """What each process finds, the sums of all replicas' gradients, and the words it received."""
-    boxes, barrier = [None] * num_processes, threading.Barrier(num_processes, timeout=120)
 
-    def reduce(rank):
+    def reduce(processes):
         context = buckets.ReductionContext(
-            ["CPU:0"] * num_local,
-            num_processes * num_local,
-            ThreadProcesses(rank, boxes, barrier),
+            ["CPU:0"] * num_local, num_processes * num_local, processes
         )
-        mine = range(rank * num_local, (rank + 1) * num_local)
-        gradients = [[tf.constant(g) for g in gradients_of(replica)] for replica in mine]
+        first = processes.rank * num_local
+        gradients = [
+            [tf.constant(g) for g in gradients_of(replica)]
+            for replica in range(first, first + num_local)
+        ]
         results, received, _ = buckets.reduce_bucket(
             bucket_of(context, quantization, gradients), wire
         )
         return [local[0].numpy() for local in results], float(received)
 
-    with concurrent.futures.ThreadPoolExecutor(num_processes) as pool:
-        return list(pool.map(reduce, range(num_processes)))
+    return in_threads(num_processes, reduce)
 
 
 class WiresTest(parameterized.TestCase, tf.test.TestCase):

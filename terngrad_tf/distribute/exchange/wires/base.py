@@ -7,7 +7,13 @@ from typing import Any
 import tensorflow as tf
 
 from terngrad_tf import ternary
-from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, ring_bytes
+from terngrad_tf.distribute.exchange.traffic import (
+    WORD_BYTES,
+    Traffic,
+    ring_bytes,
+    scale_bytes,
+    scales_travel_to_all,
+)
 
 
 class Sums(typing.NamedTuple):
@@ -45,7 +51,7 @@ class Wire:
     is_lossless: typing.ClassVar[bool] = True
     # True if `received_words` is the same for all gradients; otherwise it is an upper bound.
     has_fixed_size: typing.ClassVar[bool] = True
-    # Messages that wait for each other, without the message of the scales.
+    # Messages that wait for each other, without those of the scales.
     num_messages: typing.ClassVar[int]
 
     sizes: tuple[int, ...]
@@ -109,10 +115,18 @@ class Wire:
         raise NotImplementedError
 
     @property
+    def num_scale_messages(self) -> int:
+        """Messages of scales, before `num_messages`."""
+        return 1 if scales_travel_to_all(self._num_scales, self.num_members) else 2
+
+    @property
     def scale_bytes(self) -> int:
         """Bytes of scales that each member receives."""
-        num_scales = len(self.sizes) if self.num_scales is None else self.num_scales
-        return ring_bytes(WORD_BYTES * num_scales, self.num_members)
+        return scale_bytes(self._num_scales, self.num_members, self.num_scales is not None)
+
+    @property
+    def _num_scales(self):
+        return len(self.sizes) if self.num_scales is None else self.num_scales
 
     @property
     def traffic(self) -> Traffic:
