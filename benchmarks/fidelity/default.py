@@ -2,28 +2,34 @@
 
     python -m benchmarks.fidelity.default --raw_dir=/usr/share/datasets/fashion-mnist
 
-Trains the small CNN (0.08 M weights) on 12,000 images of Fashion-MNIST, or other files in MNIST's
-format, by 8 workers of 8 images each for 2 epochs, with each optimizer at two rates: about the best
-one of float gradients, and a third of it. A seed fixes initial weights and the order of images for
-all ways alike, so differences to float are paired; p is from Student's paired test. The file keeps
-finished runs, a JSON line each; repeat the command to resume, to add seeds, or to draw
-(--pictures). The runs of the table in docs/results are in
-benchmarks/results/default_gradients.jsonl.
+Trains each cell of `default_tables`, a network, optimizer and number of workers, for 2 epochs at
+two rates: about the best one of float gradients, and a third of it. Data are 12,000 images of
+Fashion-MNIST, or other files in MNIST's format, or as many snippets of source code. A seed fixes
+initial weights and the order of images for all ways alike, so differences to float are paired; p is
+from Student's paired test. The file keeps finished runs, a JSON line each; repeat the command to
+resume, to add seeds, or to draw (--pictures). Several processes may train other --cells at a time.
+The runs of the table in docs/results are in benchmarks/results/default_gradients.jsonl.
 """
 
+import functools
 import pathlib
 
 from absl import app, flags
 
 from benchmarks.fidelity import default_picture
-from benchmarks.fidelity.default_tables import BATCH, EPOCHS, IMAGES, runs, table
+from benchmarks.fidelity.default_tables import CELLS, EPOCHS, IMAGES, runs, table
 from benchmarks.fidelity.rows import Rows
 
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with Fashion-MNIST's four archives.")
 _FILE = flags.DEFINE_string("file", "default.jsonl", "File with the finished runs.")
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3", "4", "5"], "Seeds; each is one run.")
+_CELLS = flags.DEFINE_list(
+    "cells", None, "Numbers of cells, from 0 on, in the order of the table. Default: all."
+)
 _IMAGES = flags.DEFINE_integer(
-    *("images", IMAGES, "Training images."), lower_bound=BATCH, upper_bound=55_000
+    *("images", IMAGES, "Training images."),
+    lower_bound=max(cell.batch for cell in CELLS),
+    upper_bound=55_000,
 )
 _PICTURES = flags.DEFINE_string("pictures", None, "Folder to draw accuracy_*.svg in.")
 
@@ -35,9 +41,10 @@ def main(argv):
     from benchmarks.fidelity import training
 
     rows = Rows(pathlib.Path(_FILE.value))
-    data = training.load("small_cnn", _RAW_DIR.value, _IMAGES.value)
-    chosen = runs([int(seed) for seed in _SEEDS.value], _IMAGES.value)
-    training.perform(chosen, rows, lambda net: data)
+    cells = [CELLS[int(number)] for number in _CELLS.value or range(len(CELLS))]
+    chosen = runs([int(seed) for seed in _SEEDS.value], cells, _IMAGES.value)
+    load = functools.cache(lambda net: training.load(net, _RAW_DIR.value, _IMAGES.value))
+    training.perform(chosen, rows, load)
     found = rows.of(_IMAGES.value, EPOCHS)
     print(f"\n{table(found)}")
     if _PICTURES.value:

@@ -18,21 +18,21 @@ WAYS = {
 
 
 def points(rows, way):
-    """Returns {(optimizer, rate): (mean difference to float, its standard error)} in points.
+    """Returns {(cell, rate): (mean difference to float, its standard error)} in points.
+
+    Of the cells with the paper's rule.
 
     Args:
         rows: dict from `Run` to its row.
         way: one of `WAYS`.
     """
     found = {}
-    for optimizer, rates in default_tables.RATES.items():
-        for rate in rates:
-            floats, others = (
-                default_tables.by_seed(rows, optimizer, rate, w) for w in (FLOAT, way)
-            )
+    for cell in default_tables.CELLS:
+        for rate in cell.rates if cell.with_paper else ():
+            floats, others = (default_tables.by_seed(rows, cell, rate, w) for w in (FLOAT, way))
             gains = [100 * (others[s]["accuracy"] - floats[s]["accuracy"]) for s in floats]
             error = statistics.stdev(gains) / math.sqrt(len(gains))
-            found[optimizer, rate] = statistics.mean(gains), error
+            found[cell, rate] = statistics.mean(gains), error
     return found
 
 
@@ -59,7 +59,8 @@ def draw(rows, page):
                 elinewidth=1.5,
             )
             panel.set_yticks(
-                range(len(found)), [f"{name.split(',')[0]}, {rate:g}" for name, rate in found]
+                range(len(found)),
+                [f"{cell.optimizer.split(',')[0]}, {rate:g}" for cell, rate in found],
             )
         panel.axvline(0, color=ink, linewidth=1)
         panel.invert_yaxis()

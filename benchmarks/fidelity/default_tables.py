@@ -1,29 +1,74 @@
 """Runs and table of `benchmarks.fidelity.default`."""
 
+import typing
+
 from benchmarks.fidelity import tables
 from benchmarks.fidelity.settings import FLOAT, Run
 
-IMAGES, EPOCHS, WORKERS, BATCH = 12_000, 2, 8, 64
-RATES = {
-    "SGD, momentum 0.9": (0.1, 0.03),
-    "Adam": (0.01, 0.003),
-    "RMSprop": (0.003, 0.001),
-}
+IMAGES, EPOCHS = 12_000, 2
 # Columns of the table by way.
 WAYS = {
     FLOAT: "float, test accuracy / %",
     "rotated": "default, points to float (p)",
     "correlated, clip 2.5": "paper's rule, points to float (p)",
 }
+NETS = {
+    "small_cnn": "small CNN",
+    "lenet": "LeNet",
+    "vit": "vision transformer",
+    "text_transformer": "text transformer",
+}
 
 
-def runs(seeds, images=IMAGES):
-    """Returns the runs of the table, with runs of one shape after each other."""
+class Cell(typing.NamedTuple):
+    """What the ways are compared in.
+
+    Attributes:
+        net: name in `NETS`.
+        optimizer: name of an optimizer.
+        rates: about the best rate of float gradients, and a third of it.
+        workers: number of workers.
+        batch: images per step, over all workers.
+        with_paper: True for cells with the paper's rule.
+    """
+
+    net: str
+    optimizer: str
+    rates: tuple[float, ...]
+    workers: int = 8
+    batch: int = 64
+    with_paper: bool = False
+
+    @property
+    def ways(self):
+        return [*WAYS][: 3 if self.with_paper else 2]
+
+
+CELLS = (
+    Cell("small_cnn", "SGD, momentum 0.9", (0.1, 0.03), with_paper=True),
+    Cell("small_cnn", "Adam", (0.01, 0.003), with_paper=True),
+    Cell("small_cnn", "RMSprop", (0.003, 0.001), with_paper=True),
+    Cell("small_cnn", "AdamW", (0.01, 0.003)),
+    Cell("small_cnn", "Lion", (0.001, 0.0003)),
+    Cell("small_cnn", "Muon", (0.01, 0.003)),
+    Cell("small_cnn", "SGD, momentum 0.9", (0.1, 0.03), workers=2),
+    Cell("small_cnn", "Adam", (0.01, 0.003), workers=2),
+    Cell("small_cnn", "SGD, momentum 0.9", (0.1, 0.03), workers=64, batch=256),
+    Cell("small_cnn", "Adam", (0.01, 0.003), workers=64, batch=256),
+    Cell("lenet", "SGD, momentum 0.9", (0.03, 0.01)),
+    Cell("lenet", "Adam", (0.001, 0.0003)),
+    Cell("vit", "Adam", (0.003, 0.001)),
+    Cell("text_transformer", "Adam", (0.003, 0.001)),
+)
+
+
+def runs(seeds, cells=CELLS, images=IMAGES):
+    """Returns the runs of cells, with runs of one shape after each other."""
     return [
-        Run("small_cnn", optimizer, way, WORKERS, BATCH, images, EPOCHS, rate, seed)
-        for optimizer, rates in RATES.items()
-        for way in WAYS
-        for rate in rates
+        Run(c.net, c.optimizer, way, c.workers, c.batch, images, EPOCHS, rate, seed)
+        for c in cells
+        for way in c.ways
+        for rate in c.rates
         for seed in seeds
     ]
 
@@ -31,31 +76,43 @@ def runs(seeds, images=IMAGES):
 def table(rows):
     """Returns a Markdown table: accuracy of float gradients, and points of the others to it.
 
+    Cells without runs are left out.
+
     Args:
         rows: dict from `Run` to its row.
     """
     first, *others = WAYS.values()
-    lines = [f"| optimizer | rate | {first} | {' | '.join(others)} |", "|---|---|---|---|---|"]
-    for optimizer, rates in RATES.items():
-        for rate in rates:
-            floats, *found = (by_seed(rows, optimizer, rate, way) for way in WAYS)
-            cells = [tables.mean([100 * row["accuracy"] for row in floats.values()], 2)]
+    lines = [
+        f"| network | workers x images | optimizer | rate | {first} | {' | '.join(others)} |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for cell in CELLS:
+        where = f"{NETS[cell.net]} | {cell.workers} x {cell.batch // cell.workers}"
+        for rate in cell.rates:
+            floats, *found = (by_seed(rows, cell, rate, way) for way in WAYS)
+            if not floats:
+                continue
+            texts = [tables.mean([100 * row["accuracy"] for row in floats.values()], 2)]
             for others in found:
                 points, p = tables.difference(others, floats, "accuracy")
-                cells.append(f"{points} ({p})" if p else points)
-            lines.append(f"| {optimizer} | {rate:g} | {' | '.join(cells)} |")
+                texts.append(f"{points} ({p})" if p else points)
+            lines.append(f"| {where} | {cell.optimizer} | {rate:g} | {' | '.join(texts)} |")
     return "\n".join(lines)
 
 
-def by_seed(rows, *setting):
-    """Returns {seed: row} of an optimizer, rate and way.
+def by_seed(rows, cell, rate, way):
+    """Returns {seed: row} of a `Cell`, one of its rates and a way.
 
     Args:
         rows: dict from `Run` to its row.
-        *setting: name in `RATES`, one of its rates, name in `WAYS`.
+        cell: the `Cell`.
+        rate: one of its rates.
+        way: name in `WAYS`.
     """
+    setting = (cell.net, cell.optimizer, cell.workers, cell.batch, rate, way)
     return {
         run.seed: row
         for run, row in rows.items()
-        if (run.optimizer, run.rate, run.gradients) == setting
+        if (run.net, run.optimizer, run.num_nodes, run.batch_size, run.rate, run.gradients)
+        == setting
     }

@@ -22,6 +22,7 @@ _OPTIMIZERS = {
     "RMSprop": keras.optimizers.RMSprop,
     "Lion": keras.optimizers.Lion,
     "AdamW": keras.optimizers.AdamW,
+    "Muon": keras.optimizers.Muon,
     "AbsAdam": terngrad_tf.AbsAdam,
 }
 

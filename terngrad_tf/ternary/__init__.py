@@ -16,7 +16,7 @@ from terngrad_tf.ternary.fused.sum_errors import sum_errors
 from terngrad_tf.ternary.fused.trits import num_trits, sum_to_trits, trit_values
 from terngrad_tf.ternary.quantizer import ROUNDINGS, ternarize
 from terngrad_tf.ternary.random_bits import random_words
-from terngrad_tf.ternary.rotation import block_sizes, spread, value_of_code
+from terngrad_tf.ternary.rotation import block_sizes, mean_of_blocks, spread, value_of_code
 from terngrad_tf.ternary.rounding_noise import noise_of_sums, rounding_noise
 from terngrad_tf.ternary.scales import AUTO, ScaleRule, auto_factor, local_scale
 
@@ -42,6 +42,7 @@ __all__ = [
     "random_words",
     "reduce_chunk",
     "requantize_chunk",
+    "mean_of_blocks",
     "noise_of_sums",
     "rounding_noise",
     "spread",

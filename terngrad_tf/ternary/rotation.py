@@ -63,6 +63,24 @@ def spread(values: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
     return tf.reshape(tf.concat([tf.reshape(of_whole, [-1]), of_rest], 0), shape)
 
 
+def mean_of_blocks(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns the mean of each of a tensor's blocks, `[blocks]`; the inverse of `spread`.
+
+    Elements are added in one order on all processors.
+
+    Args:
+        tensor: tensor of a static shape.
+    """
+    flat = tf.reshape(tensor, [-1])
+    sizes = block_sizes(flat.shape[0])
+    whole, rest = divmod(flat.shape[0], LARGEST_BLOCK)
+    sums = tf.reshape(tf.pad(flat, [[0, LARGEST_BLOCK * bool(rest) - rest]]), [-1, LARGEST_BLOCK])
+    while (half := sums.shape[1] // 2) > 0:
+        sums = sums[:, :half] + sums[:, half:]
+    counts = [LARGEST_BLOCK] * whole + [rest] * bool(rest)
+    return tf.reshape(sums, [len(sizes)]) / tf.constant(counts, flat.dtype)
+
+
 def scale_factor(levels: int) -> float:
     """Returns factor c of L: the scale as a multiple of the root mean square; 1 for ternary codes.
 

@@ -156,7 +156,7 @@ class FidelityTest(unittest.TestCase):
                     self.assertIn(f"| {points:+.2f} (", table)
             ticks = [text.get_text() for text in panel.get_yticklabels()]
             self.assertEqual(ticks[0], "SGD, 0.1")
-            self.assertEqual(len(ticks), sum(map(len, default_tables.RATES.values())))
+            self.assertEqual(len(ticks), 6)
 
     def test_each_run_is_in_its_table(self):
         kinds = settings.sweep(256, 1, "Adam", ["float"], net="vit")

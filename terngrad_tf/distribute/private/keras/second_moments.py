@@ -11,9 +11,10 @@ average of squares:
 Keras' `update_step` averages and divides at once. So before the update, its accumulator is lowered
 by `(v - v') / decay`, from which it arrives at v'; after the update, it is set to v.
 
-These optimizers are not corrected: SGD, Lion and weights that Muon trains without Adam, which
-divide by no average of squares; Ftrl, whose sums of squares must add up over all steps; and
-Adadelta, which divides such an average by another average with the same noise.
+Lion and Muon take steps of one length, of which noise leaves less along the gradient without it;
+their rate is raised. These optimizers are not corrected: SGD, since noise leaves its mean step
+alone; Ftrl, whose sums of squares must add up over all steps; and Adadelta, which divides an
+average of squares by another average with the same noise.
 """
 
 import contextlib
@@ -111,6 +112,12 @@ class Update:
         self.optimizer.assign(slot, after)
 
 
+def _longer(squares, noise):
+    """Returns the factor by which noise lengthens vectors with these mean or summed squares."""
+    less = squares - _excess(squares, noise)
+    return tf.where(less > 0, tf.sqrt(squares / tf.where(less > 0, less, 1)), 1)
+
+
 def _excess(squares, noise):
     """Returns the part of an average of squares due to noise."""
     return tf.maximum(tf.minimum(noise, (1 - _LEAST_SHARE) * squares), 0)
@@ -144,13 +151,64 @@ class _Lamb(Update):
 
 
 class _Muon(Update):
-    """Like Adam, for the weights that Muon trains with Adam; other weights have no squares."""
+    """Like Adam, or orthogonal steps in the direction `u = g + beta m` of `m = beta m + g`.
+
+    An orthogonal step has the same length for any u. Its part along u without noise is shorter by
+    about the factor by which noise lengthens u, so the rate is multiplied by this factor.
+    """
 
     slots, decay = "adam_velocities", "adam_beta_2"
 
-    @classmethod
-    def suits(cls, optimizer: Any, weight: Any) -> bool:
-        return optimizer._should_use_adamw(weight)
+    @property
+    def _is_orthogonal(self):
+        return self.slot(self.slots) is None
+
+    @property
+    def recursions(self):
+        if not self._is_orthogonal:
+            return super().recursions
+        # The noise in m.
+        return [(self.number("momentum") ** 2, tf.constant(1.0))]
+
+    @contextlib.contextmanager
+    def around(self, averages):
+        if not self._is_orthogonal:
+            with super().around(averages) as rate:
+                yield rate
+            return
+        beta, mean, noise = self.optimizer.momentum, self.slot("momentums"), averages[0]
+        direction = self.gradient + beta * mean
+        if self.optimizer.nesterov:
+            direction = self.gradient + beta * direction
+            before = noise - self.noise
+            noise = (1 + beta) ** 2 * self.noise + beta**2 * before
+        length = tf.reduce_sum(tf.square(direction))
+        noise = tf.reduce_sum(self.spread(noise))
+        yield self.learning_rate * _longer(length, noise)
+
+
+class _Lion(Update):
+    """Steps of one length in the direction of the signs of `c = beta_1 m + (1 - beta_1) g`.
+
+    Noise turns the signs of small elements, which shortens the mean step by about the factor by
+    which noise lengthens c. So the rate of each block is multiplied by this factor.
+    """
+
+    @property
+    def recursions(self):
+        # The noise in m.
+        beta = self.number("beta_2")
+        return [(beta**2, (1 - beta) ** 2)]
+
+    @contextlib.contextmanager
+    def around(self, averages):
+        optimizer, ((decay, share),) = self.optimizer, self.recursions
+        mean, beta = self.slot("_momentums"), optimizer.beta_1
+        squares = ternary.mean_of_blocks(tf.square(beta * mean + (1 - beta) * self.gradient))
+        before = tf.math.divide_no_nan(averages[0] - share * self.noise, decay)
+        noise = beta**2 * before + (1 - beta) ** 2 * self.noise
+        factor = _longer(tf.cast(squares, tf.float32), noise)
+        yield self.learning_rate * self.spread(factor)
 
 
 class _RMSprop(Update):
@@ -276,6 +334,7 @@ _UPDATES: dict[type, type[Update]] = {
     _optimizers.Nadam: Update,
     _optimizers.Lamb: _Lamb,
     _optimizers.Muon: _Muon,
+    _optimizers.Lion: _Lion,
     _optimizers.RMSprop: _RMSprop,
     _optimizers.Adagrad: _Adagrad,
     _optimizers.Adamax: _Adamax,

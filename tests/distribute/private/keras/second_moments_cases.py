@@ -89,16 +89,18 @@ def received(given, **options):
 
 
 def noise_of(batch):
-    """Variances of the noise of ternary codes, block by block, from the largest of the replicas."""
-    of_unit = len(batch) * ternary.rounding_noise(1, len(batch), "correlated")
+    """Variances of the noise of ternary codes, block by block."""
     result = []
     for of_replicas in zip(*batch, strict=True):
         flat = np.reshape(of_replicas, [len(batch), -1]).astype(np.float64)
         noise, start = [], 0
         for size in rotation.block_sizes(flat.shape[1]):
             block = flat[:, start : start + size]
-            scale = rotation.scale_factor(1) * np.sqrt(np.max(np.sum(block**2, 1)) / size)
-            noise.append(np.full(block.shape[1], of_unit * scale**2))
+            own = rotation.scale_factor(1) * np.sqrt(np.sum(block**2, 1, keepdims=True) / size)
+            own = own.astype(np.float32)
+            how = {"levels": 1, "rounding": "correlated"}
+            of_unit = ternary.noise_of_sums(own.max(0), own, len(batch), **how)
+            noise.append(np.full(block.shape[1], float(of_unit[0]) * np.max(own) ** 2))
             start += size
         result.append(np.concatenate(noise).reshape(of_replicas[0].shape))
     return result

@@ -103,5 +103,38 @@ def adafactor(w, steps, rate=0.01, decay=-0.8, epsilon_1=1e-30, epsilon_2=1e-3, 
     return w, {} if len(axes) > 1 else {"velocity": parts[0]}
 
 
+def longer(squares, noise):
+    return np.sqrt(squares / np.maximum(less(squares, noise), 1e-30))
+
+
+def lion(w, steps, rate=0.01, beta_1=0.9, beta_2=0.99, block=1024):
+    m, noise = np.zeros_like(w), 0.0
+    for g, n in steps:
+        direction = beta_1 * m + (1 - beta_1) * g
+        of_direction = beta_1**2 * noise + (1 - beta_1) ** 2 * n
+        flat, of_flat = direction.ravel().astype(np.float64), np.ravel(of_direction)
+        starts = range(0, len(flat), block)
+        factors = [longer(np.mean(flat[k : k + block] ** 2), of_flat[k]) for k in starts]
+        factor = np.repeat(factors, block)[: len(flat)].reshape(w.shape)
+        w = w - rate * factor * np.sign(direction)
+        m = beta_2 * m + (1 - beta_2) * g
+        noise = beta_2**2 * noise + (1 - beta_2) ** 2 * n
+    return w, {"momentum": m}
+
+
+def muon_factors(steps, beta=0.95, nesterov=True):
+    """The factor of the rate in each step of Muon by orthogonal matrices."""
+    m, noise, factors = 0.0, 0.0, []
+    for g, n in steps:
+        before, of_before = m, noise
+        m, noise = beta * m + g, beta**2 * noise + n
+        direction, of_direction = m, noise
+        if nesterov:
+            direction = (1 + beta) * g + beta**2 * before
+            of_direction = (1 + beta) ** 2 * n + beta**4 * of_before
+        factors.append(longer(np.sum(direction**2), np.sum(of_direction)))
+    return factors
+
+
 def sgd(w, steps, rate=0.01):
     return w - rate * sum(g for g, _ in steps), {}
