@@ -2,7 +2,8 @@
 
 Creates hosts on this machine, joined by links of a chosen rate (`lib/netns.sh`: Linux, root,
 iproute2), starts one process per host, and lets all wires take turns, round by round, in the same
-processes. Bytes are those that a host's network interface received, headers included.
+processes. Bytes are those that a host's network interface received, headers included; "counted" are
+those of `op.traffic`. "rotated" is the default, the other modes have `rotate=False`.
 
     python -m benchmarks.wire --hosts=2,4,8 --rates=1gbit,100mbit --json=wire.json
 """
@@ -37,6 +38,8 @@ MODES = (
     "bidirectional",
     "sparse_bidirectional",
     "auto",
+    "rotated",
+    "rotated bidirectional",
 )
 PREFIX = "tgw"
 SUBNET = "10.79.0"
@@ -59,10 +62,10 @@ def _steps(strategy, num_elements):
 
     def make(mode):
         bits = 32 if mode.startswith("float") else 1
-        wire = {} if bits == 32 else {"wire": mode}
-        op = TernaryAllReduce(
-            quantization=Quantization(grad_bits=bits, rotate=False, clip_factor=clip_factor), **wire
-        )
+        rotated = mode.startswith("rotated")
+        wire = "auto" if bits == 32 else mode.removeprefix("rotated").strip() or "auto"
+        how = {} if rotated else {"rotate": False, "clip_factor": clip_factor}
+        op = TernaryAllReduce(quantization=Quantization(grad_bits=bits, **how), wire=wire)
 
         @tf.function
         def step():
@@ -108,7 +111,9 @@ def _work(interface):
                     times[mode].append(elapsed)
                     received[mode].append(step_server.received_bytes(interface) - before)
     chosen = {mode: op.traffic.wire for mode, (_, op) in steps.items()}
-    print(json.dumps({"times": times, "received": received, "wire": chosen}), flush=True)
+    counted = {mode: op.traffic.received_bytes for mode, (_, op) in steps.items()}
+    found = {"times": times, "received": received, "wire": chosen, "counted": counted}
+    print(json.dumps(found), flush=True)
 
 
 def _measure(num_hosts, rate):
@@ -134,6 +139,7 @@ def _measure(num_hosts, rate):
                 "received_bytes": statistics.mean(
                     statistics.median(r["received"][mode]) for r in results
                 ),
+                "counted_bytes": results[0]["counted"][mode],
             }
         )
     base = rows[0]
@@ -150,14 +156,15 @@ def main(argv):
     if _WORKER.value:
         return _work(_WORKER.value)
     table = []
-    print("| hosts | link | mode | received MB | fewer bytes | ms | faster |")
-    print("|---|---|---|---|---|---|---|")
+    print("| hosts | link | mode | received MB | counted MB | fewer bytes | ms | faster |")
+    print("|---|---|---|---|---|---|---|---|")
     for num_hosts in map(int, _HOSTS.value):
         for rate in _RATES.value:
             for row in _measure(num_hosts, rate):
                 mode = row["mode"]
-                mode = f"auto ({row['wire']})" if mode == "auto" else mode
+                mode = f"{mode} ({row['wire']})" if mode in ("auto", "rotated") else mode
                 cells = [num_hosts, rate, mode, f"{row['received_bytes'] / 1e6:.3f}"]
+                cells += [f"{row['counted_bytes'] / 1e6:.3f}"]
                 cells += [f"{row['fewer_bytes']:.2f}", f"{row['milliseconds']:.1f}"]
                 cells += [f"{row['faster']:.2f}"]
                 print(f"| {' | '.join(map(str, cells))} |", flush=True)

@@ -20,7 +20,7 @@ WAYS = {
 def points(rows, way):
     """Returns {(cell, rate): (mean difference to float, its standard error)} in points.
 
-    Of the cells with the paper's rule.
+    Of the cells that have all of `WAYS`.
 
     Args:
         rows: dict from `Run` to its row.
@@ -28,7 +28,7 @@ def points(rows, way):
     """
     found = {}
     for cell in default_tables.CELLS:
-        for rate in cell.rates if cell.with_paper else ():
+        for rate in cell.rates if WAYS.keys() <= {*cell.ways} else ():
             floats, others = (default_tables.by_seed(rows, cell, rate, w) for w in (FLOAT, way))
             gains = [100 * (others[s]["accuracy"] - floats[s]["accuracy"]) for s in floats]
             error = statistics.stdev(gains) / math.sqrt(len(gains))

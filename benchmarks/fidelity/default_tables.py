@@ -10,8 +10,11 @@ IMAGES, EPOCHS = 12_000, 2
 WAYS = {
     FLOAT: "float, test accuracy / %",
     "rotated": "default, points to float (p)",
+    "rotated, 4-bit": "4 bits, points to float (p)",
     "correlated, clip 2.5": "paper's rule, points to float (p)",
 }
+_USUAL = (FLOAT, "rotated")
+_WITH_PAPER = (*_USUAL, "correlated, clip 2.5")
 NETS = {
     "small_cnn": "small CNN",
     "lenet": "LeNet",
@@ -29,7 +32,7 @@ class Cell(typing.NamedTuple):
         rates: about the best rate of float gradients, and a third of it.
         workers: number of workers.
         batch: images per step, over all workers.
-        with_paper: True for cells with the paper's rule.
+        ways: names in `WAYS`.
     """
 
     net: str
@@ -37,26 +40,21 @@ class Cell(typing.NamedTuple):
     rates: tuple[float, ...]
     workers: int = 8
     batch: int = 64
-    with_paper: bool = False
-
-    @property
-    def ways(self):
-        return [*WAYS][: 3 if self.with_paper else 2]
+    ways: tuple[str, ...] = _USUAL
 
 
 CELLS = (
-    Cell("small_cnn", "SGD, momentum 0.9", (0.1, 0.03), with_paper=True),
-    Cell("small_cnn", "Adam", (0.01, 0.003), with_paper=True),
-    Cell("small_cnn", "RMSprop", (0.003, 0.001), with_paper=True),
+    Cell("small_cnn", "SGD, momentum 0.9", (0.1, 0.03), ways=_WITH_PAPER),
+    Cell("small_cnn", "Adam", (0.01, 0.003), ways=_WITH_PAPER),
+    Cell("small_cnn", "RMSprop", (0.003, 0.001), ways=_WITH_PAPER),
     Cell("small_cnn", "AdamW", (0.01, 0.003)),
     Cell("small_cnn", "Lion", (0.001, 0.0003)),
-    Cell("small_cnn", "Muon", (0.01, 0.003)),
+    Cell("small_cnn", "Muon", (0.01, 0.003), ways=(*_USUAL, "rotated, 4-bit")),
     Cell("small_cnn", "SGD, momentum 0.9", (0.1, 0.03), workers=2),
     Cell("small_cnn", "Adam", (0.01, 0.003), workers=2),
     Cell("small_cnn", "SGD, momentum 0.9", (0.1, 0.03), workers=64, batch=256),
     Cell("small_cnn", "Adam", (0.01, 0.003), workers=64, batch=256),
     Cell("lenet", "SGD, momentum 0.9", (0.03, 0.01)),
-    Cell("lenet", "Adam", (0.001, 0.0003)),
     Cell("vit", "Adam", (0.003, 0.001)),
     Cell("text_transformer", "Adam", (0.003, 0.001)),
 )
@@ -84,10 +82,10 @@ def table(rows):
     first, *others = WAYS.values()
     lines = [
         f"| network | workers x images | optimizer | rate | {first} | {' | '.join(others)} |",
-        "|---|---|---|---|---|---|---|",
+        "|---" * (5 + len(others)) + "|",
     ]
+    above = ("", "", "")
     for cell in CELLS:
-        where = f"{NETS[cell.net]} | {cell.workers} x {cell.batch // cell.workers}"
         for rate in cell.rates:
             floats, *found = (by_seed(rows, cell, rate, way) for way in WAYS)
             if not floats:
@@ -96,7 +94,12 @@ def table(rows):
             for others in found:
                 points, p = tables.difference(others, floats, "accuracy")
                 texts.append(f"{points} ({p})" if p else points)
-            lines.append(f"| {where} | {cell.optimizer} | {rate:g} | {' | '.join(texts)} |")
+            where = NETS[cell.net], f"{cell.workers} x {cell.batch // cell.workers}", cell.optimizer
+            # What stands above is not repeated.
+            differs = [where[: k + 1] != above[: k + 1] for k in range(3)]
+            shown = [text if is_new else "" for text, is_new in zip(where, differs, strict=True)]
+            above = where
+            lines.append(f"| {' | '.join([*shown, f'{rate:g}', *texts])} |")
     return "\n".join(lines)
 
 

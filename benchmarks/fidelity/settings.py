@@ -30,6 +30,7 @@ _PAPER = {
 GRADIENTS = {
     FLOAT: {"grad_bits": 32},
     "rotated": {},
+    "rotated, 4-bit": {"grad_bits": 4},
     **{name: {"rotate": False, **options} for name, options in _PAPER.items()},
 }
 # What accuracy is compared with bytes for.

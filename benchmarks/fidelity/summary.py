@@ -84,7 +84,7 @@ def budgets(rows):
 
 def of_page(rows):
     """Returns all tables of the page, in its order."""
-    of_optimizers = [tuned(rows, table) for table in ("optimizers", "batches", "kinds")]
+    of_optimizers = [tuned(rows, table) for table in ("batches", "kinds")]
     return [*of_optimizers, workers(rows), tuned(rows, "precisions"), budgets(rows)]
 
 

@@ -154,10 +154,8 @@ class Lap:
             return found if self._finds_scales else unknown
         if phase == "exchange":
             return self._exchange(self._messages)
-        of_scales, others = (
-            self._messages[: self._num_of_scales],
-            self._messages[self._num_of_scales :],
-        )
+        of_scales = self._messages[: self._num_of_scales]
+        others = self._messages[self._num_of_scales :]
         shared = of_scales[-1][1] if of_scales else self._scaled
         first = others[0][0] if others else self.finish
         if phase == "encode":
