@@ -89,6 +89,7 @@ class CompiledStepsTest(tf.test.TestCase, parameterized.TestCase):
         for name, values in other_losses.items():
             self.assertAllClose(losses[name], values, 1e-3, 1e-4)
 
+    @pytest.mark.slow
     def test_two_replicas_give_plain_keras_numbers(self):
         self.check_plain_keras_numbers(2, recurrence, texts)
 
