@@ -76,7 +76,8 @@ class SyncTimerTest(tf.test.TestCase):
         elapsed = time.time() - began
         seconds, steps = timer.take()
         self.assertEqual(steps, 2)
-        self.assertBetween(seconds, slept["inside"], elapsed - slept["outside"] + 0.001)
+        # Threads may read the clock late, beside a sleep that has begun.
+        self.assertBetween(seconds, slept["inside"] - 0.05, elapsed - slept["outside"] + 0.05)
         self.assertEqual(timer.take(), (0.0, 0))
 
 
