@@ -26,7 +26,8 @@ _FRACTIONS = (np.arange(64) + 0.5) / 64
 # Number of steps of a table's shares from 0 to 1, and those that are computed, not interpolated.
 _STEPS = 256
 _COMPUTED = sorted({0, 1, 2, 4, *range(8, _STEPS + 1, 8)})
-# Its values are integers, in parts of the largest variance, whose sums float32 holds exactly.
+# Its values are integers, of which the largest variance has up to this number, and their unit is a
+# power of two: float32 holds sums exactly, and no order of multiplications changes bits.
 _PARTS, _EXACT = 2**12, 2**24
 
 
@@ -86,23 +87,24 @@ def noise_of_sums(
     0.57
     """
     shared, own = tf.convert_to_tensor(shared), tf.convert_to_tensor(own)
-    unit, table = _table(levels, num_replicas, rounding)
+    unit, table = _table(levels, num_replicas, rounding, num_replicas // own.shape[0])
     shares = tf.where(own < shared, own / shared, tf.ones_like(own))
     places = tf.cast(tf.round(shares * _STEPS), tf.int32)
     sums = tf.reduce_sum(tf.gather(tf.constant(table), places), 0)
-    return sums * tf.constant(unit * num_replicas / own.shape[0], tf.float32)
+    return sums * tf.constant(unit, tf.float32)
 
 
 @functools.cache
-def _table(levels, num_replicas, rounding):
-    """Returns the variance of one part, and float32 parts of the shares from 0 to 1."""
+def _table(levels, num_replicas, rounding, num_local):
+    """Returns the unit and float32 table of the variance of L equal replicas, by their share."""
     computed = [
         rounding_noise(levels, num_replicas, rounding, place / _STEPS) if place else 0.0
         for place in _COMPUTED
     ]
-    unit = computed[-1] / min(_PARTS, _EXACT // num_replicas)
+    parts = min(_PARTS, _EXACT // num_replicas)
+    unit = 2.0 ** math.ceil(math.log2(computed[-1] / parts))
     values = np.interp(np.arange(_STEPS + 1), _COMPUTED, computed)
-    return unit, np.round(values / unit).astype(np.float32)
+    return unit, num_local * np.round(values / unit).astype(np.float32)
 
 
 def _gain(kept, rms):

@@ -336,6 +336,7 @@ class ClusterTest(tf.test.TestCase):
         ("RMSprop", {"centered": True}),
         ("Adamax", {}),
         ("Adagrad", {}),
+        ("Lion", {}),
     )
 
     @classmethod

@@ -81,6 +81,18 @@ class RoundingNoiseTest(parameterized.TestCase, tf.test.TestCase):
         errors, noise = squared_errors(Quantization(grad_bits=grad_bits, rotate=True), gradients, 8)
         self.assertAllClose(np.mean(errors / noise), 1, atol=0.1)
 
+    @parameterized.parameters((1, 8, 8), (1, 6, 2), (7, 64, 64), (127, 3, 1))
+    def test_no_constant_that_it_is_multiplied_by_meets_another(self, levels, count, members):
+        # A graph may join the constants of two products: another rounding, unless one is a power of
+        # two.
+        own = np.random.default_rng(0).uniform(size=[members, 100]).astype(np.float32)
+        how = {"levels": levels, "rounding": "correlated"}
+        noise = ternary.noise_of_sums(own.max(0), own, count, **how).numpy()
+        largest = count * ternary.rounding_noise(levels, count, "correlated")
+        unit = 2.0 ** np.floor(np.log2(largest / count / 2**12))
+        self.assertAllEqual(noise / unit, np.round(noise / unit))
+        self.assertAllInRange(noise, 0, largest * 1.001)
+
     def test_it_is_finite_for_all_gradients(self):
         for value in (0.0, 1e-30, 1e30, np.inf, np.nan):
             quantization = Quantization(rotate=True)
