@@ -7,7 +7,7 @@ two rates: about the best one of float gradients, and a third of it. Data are 12
 Fashion-MNIST, or other files in MNIST's format, or as many snippets of source code. A seed fixes
 initial weights and the order of images for all ways alike, so differences to float are paired; p is
 from Student's paired test. The file keeps finished runs, a JSON line each; repeat the command to
-resume, to add seeds, or to draw (--pictures). Several processes may train other --cells at a time.
+resume, to add seeds, or to draw (--pictures). Processes may train different --cells at a time.
 The runs of the table in docs/results are in benchmarks/results/default_gradients.jsonl.
 """
 
@@ -23,8 +23,10 @@ from benchmarks.fidelity.rows import Rows
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with Fashion-MNIST's four archives.")
 _FILE = flags.DEFINE_string("file", "default.jsonl", "File with the finished runs.")
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3", "4", "5"], "Seeds; each is one run.")
-_CELLS = flags.DEFINE_list(
-    "cells", None, "Numbers of cells, from 0 on, in the order of the table. Default: all."
+_CELLS = flags.DEFINE_multi_integer(
+    *("cells", None, "Number of a cell, from 0 on, in the order of the table; repeatable."),
+    lower_bound=0,
+    upper_bound=len(CELLS) - 1,
 )
 _IMAGES = flags.DEFINE_integer(
     *("images", IMAGES, "Training images."),
@@ -41,7 +43,7 @@ def main(argv):
     from benchmarks.fidelity import training
 
     rows = Rows(pathlib.Path(_FILE.value))
-    cells = [CELLS[int(number)] for number in _CELLS.value or range(len(CELLS))]
+    cells = [CELLS[number] for number in _CELLS.value or range(len(CELLS))]
     chosen = runs([int(seed) for seed in _SEEDS.value], cells, _IMAGES.value)
     load = functools.cache(lambda net: training.load(net, _RAW_DIR.value, _IMAGES.value))
     training.perform(chosen, rows, load)

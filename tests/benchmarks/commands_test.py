@@ -28,7 +28,8 @@ ALONE = (
     " --optimizers=Adam --nets=small_cnn --workers=2 --kinds=embeddings --batches=32"
     " --precisions=float32 --gradients=float --gradients=rotated",
     "fidelity.budget_picture --pictures=FOLDER",
-    "fidelity.default --raw_dir=RAW --images=256 --seeds=1 --cells=0,6 --file=FOLDER/default.jsonl",
+    "fidelity.default --raw_dir=RAW --images=256 --seeds=1 --cells=0 --cells=6"
+    " --file=FOLDER/default.jsonl",
     "fidelity.summary",
     "first_step --nets=lenet --steps=2 --rounds=1",
     "input --rounds=1 --photos=64 --images=1024 --only=mnist",

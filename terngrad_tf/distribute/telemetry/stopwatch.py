@@ -177,9 +177,6 @@ class _TimedProcesses:
     def all_reduce_sum(self, tensor):
         return self._timed(self._processes.all_reduce_sum, tensor)
 
-    def all_reduce_max(self, tensor):
-        return self._timed(self._processes.all_reduce_max, tensor)
-
     def all_gather(self, tensor):
         return self._timed(self._processes.all_gather, tensor)
 

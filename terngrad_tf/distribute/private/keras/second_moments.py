@@ -145,9 +145,8 @@ class _Lamb(Update):
         # The noise of all steps so far in the mean.
         share = (1 - optimizer.beta_1) / (1 + optimizer.beta_1) * (1 + power_1) / (1 - power_1)
         noise = tf.math.divide_no_nan(share * self.spread(self.noise), squares)
-        less = length - _excess(length, tf.reduce_sum(noise))
-        scales = tf.logical_and(tf.reduce_any(tf.not_equal(self.weight, 0)), less > 0)
-        return tf.where(scales, tf.sqrt(length / tf.where(scales, less, 1)), 1)
+        scales = tf.reduce_any(tf.not_equal(self.weight, 0))
+        return tf.where(scales, _longer(length, tf.reduce_sum(noise)), 1)
 
 
 class _Muon(Update):
@@ -324,8 +323,7 @@ class _Adafactor(Update):
         # Weights that got no gradient have zeros.
         squares = tf.maximum(squares, 1e-30)
         steps = tf.reduce_mean(tf.square(self.gradient) / squares)
-        less = steps - _excess(steps, tf.reduce_mean(self.spread(self.noise) / squares))
-        return tf.where(less > 0, tf.sqrt(steps / tf.where(less > 0, less, 1)), 1)
+        return _longer(steps, tf.reduce_mean(self.spread(self.noise) / squares))
 
 
 _optimizers = keras.optimizers
