@@ -20,7 +20,7 @@ MODES = {
     **{f"local_{steps}": ({}, steps) for steps in (2, 4, 8, 32)},
     **{
         f"local_{steps}_{bits}_bits": ({"bits_per_element": bits}, steps)
-        for steps, bits in ((8, 0.1), (32, 0.3))
+        for steps, bits in ((2, 0.15), (2, 0.3), (4, 0.15), (4, 0.3), (8, 0.1), (8, 0.3), (32, 0.3))
     },
 }
 
@@ -47,7 +47,7 @@ class Training:
         strategy = tf.distribute.get_strategy() if alone else _strategy(mode)
         sync_every = 0 if alone else MODES[mode][1]
         with strategy.scope():
-            model = _network()
+            model = network()
             model.set_weights(weights)
             optimizer = _optimizer(name, _schedule(rate, num_steps))
             if sync_every:
@@ -97,7 +97,8 @@ def _schedule(rate, num_steps):
     return Schedule()
 
 
-def _network():
+def network():
+    """Returns the common network."""
     import keras
 
     layers = keras.layers

@@ -5,28 +5,37 @@ from typing import Any
 
 import keras
 
-from terngrad_tf.common.arguments import check
+from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.distribute.local_sgd.fragments import Turns
 from terngrad_tf.distribute.local_sgd.outer_momentum import default_outer_momentum
 from terngrad_tf.distribute.steps.local_steps_optimizer import LocalStepsOptimizer
 
+# The word for `sync_every`.
+AUTO = "auto"
+
 
 def turns_of(
-    sync_every: int | None, sync_seconds: float | None, fragments: int, overlap: int
+    sync_every: Any, sync_seconds: float | None, fragments: int, overlap: int
 ) -> Turns | None:
-    """After which steps groups are exchanged; None if time decides.
+    """After which steps groups are exchanged; None if time or a measurement decides.
 
     Raises:
         ValueError: an argument is out of range.
     """
-    if sync_seconds is None:
+    if sync_seconds is None and sync_every != AUTO:
+        is_known = sync_every is None or is_integer(sync_every, 1)
+        rule = f'must be a positive integer or "{AUTO}"'
+        check(is_known, "sync_every", rule, sync_every)
         return Turns(32 if sync_every is None else sync_every, fragments, overlap)
-    is_number = isinstance(sync_seconds, int | float) and not isinstance(sync_seconds, bool)
-    is_positive = is_number and 0 < sync_seconds < math.inf
-    check(is_positive, "sync_seconds", "must be a positive number", sync_seconds)
-    check(sync_every is None, "sync_every", "must not go with `sync_seconds`", sync_every)
-    check(fragments == 1, "fragments", "must be 1 with `sync_seconds`", fragments)
-    check(overlap == 0, "overlap", "must be 0 with `sync_seconds`", overlap)
+    by = f'sync_every="{AUTO}"'
+    if sync_seconds is not None:
+        by = "`sync_seconds`"
+        is_number = isinstance(sync_seconds, int | float) and not isinstance(sync_seconds, bool)
+        is_positive = is_number and 0 < sync_seconds < math.inf
+        check(is_positive, "sync_seconds", "must be a positive number", sync_seconds)
+        check(sync_every is None, "sync_every", f"must not go with {by}", sync_every)
+    check(fragments == 1, "fragments", f"must be 1 with {by}", fragments)
+    check(overlap == 0, "overlap", f"must be 0 with {by}", overlap)
     return None
 
 
@@ -43,20 +52,22 @@ def check_mixing(alpha: Any, error_feedback: Any) -> None:
 
 
 def optimizers_of(
-    inner: Any, outer: Any, turns: Turns | None
+    inner: Any, outer: Any, sync_every: Any, sync_seconds: float | None
 ) -> tuple[keras.optimizers.Optimizer, keras.optimizers.Optimizer]:
     """The inner and the outer optimizer.
 
     Args:
         inner: an optimizer or its name.
         outer: an optimizer, its name, or None for the default.
-        turns: after which steps groups are exchanged; None if time decides.
+        sync_every: steps between exchanges, or "auto"; None with `sync_seconds`.
+        sync_seconds: seconds between exchanges, or None.
 
     Raises:
         ValueError: an optimizer has an option that belongs to the other, or to neither.
     """
     if outer is None:
-        momentum = default_outer_momentum(turns and turns.sync_every)
+        # The momentum cannot follow a number of steps that is chosen later.
+        momentum = 0.0 if sync_every == AUTO else default_outer_momentum(sync_every)
         outer = keras.optimizers.SGD(1.0, momentum=momentum, nesterov=momentum > 0)
     inner, outer = keras.optimizers.get(inner), keras.optimizers.get(outer)
     rule = (
@@ -71,7 +82,7 @@ def optimizers_of(
     check(not inner.use_ema, "inner", "must have no moving average; give it to `outer`", inner)
     accumulates = inner.gradient_accumulation_steps is not None
     rule = "must have no gradient_accumulation_steps with `sync_seconds`"
-    check(turns or not accumulates, "inner", rule, inner)
+    check(sync_seconds is None or not accumulates, "inner", rule, inner)
     for option in ("loss_scale_factor", "gradient_accumulation_steps"):
         check(getattr(outer, option) is None, "outer", f"must have no {option}", outer)
     return inner, outer

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.local_sgd.outer_updates import OuterUpdates
-from terngrad_tf.distribute.local_sgd.schedule import Schedule
+from terngrad_tf.distribute.local_sgd.schedule import FitSchedule
 
 # A speed measured over few steps may be far off.
 _GROWTH = 4
@@ -62,7 +62,7 @@ class Plan:
         return max(1, min(steps, _GROWTH * planned))
 
 
-class PacedSteps(Schedule):
+class PacedSteps(FitSchedule):
     """A schedule by time, in which each process takes as many steps as it has time for.
 
     A round, from one exchange to the next, has the same number of steps of `fit` on all processes.
@@ -97,16 +97,13 @@ class PacedSteps(Schedule):
         of_round: Any,
         counts: Any,
     ) -> None:
-        super().__init__(iterations[0])
+        super().__init__(iterations[0], steps, "`sync_seconds`")
         self._plan = Plan(seconds)
         self._updates = updates
         self._counters: list[Any] = [steps, *iterations]
-        self._steps = steps
         self._of_round = of_round
         self._counts = counts
         self._exchange = tf.function(self._agree_and_exchange, autograph=False)
-        self._reduce: Callable[[Any], Any] | None = None
-        self._runs = False
         self.restored()
 
     @property
@@ -114,12 +111,8 @@ class PacedSteps(Schedule):
         """Own steps of this process in all."""
         return int(private.local_tensors(self._counts)[0].numpy()[2])
 
-    def claimed(self) -> None:
-        """Makes the next step read the variables and start the clock again."""
-        self.restored()
-
     def restored(self) -> None:
-        """As `claimed`."""
+        """Makes the next step read the variables and start the clock again."""
         self._is_begun = False
         self._since: float | None = None
 
@@ -129,16 +122,11 @@ class PacedSteps(Schedule):
         Raises:
             ValueError: the step is not run by `run_step`.
         """
-        if not self._runs:
-            raise ValueError("`sync_seconds` must go with `model.fit`, which takes the steps")
+        super().after_step()
         examples = self._updates.strategy.extended.examples_of_run
         examples = tf.cast(1 if examples is None else examples, tf.int64)
         for counts in private.local_tensors(self._counts):
             counts.assign_add(tf.stack([0, examples, 1]))
-
-    def is_renewed(self, group: int) -> tf.Tensor:
-        """True after an exchange: replicas take the shared values."""
-        return tf.equal(tf.convert_to_tensor(self._steps), 0)
 
     def run_step(self, step: Callable[[], Any], size: int) -> Any:
         """Takes one step of `fit`, and exchanges at the end of a round.
@@ -170,11 +158,7 @@ class PacedSteps(Schedule):
         is_due = self._step >= self._round
         if is_due:
             self.synchronize()
-        if self._reduce is None:
-            return self._latest
-        if is_due or is_first:
-            self._logs = self._reduce(self._latest)
-        return self._logs
+        return self._agreed(self._latest, is_due or is_first)
 
     def synchronize(self, steps: int | None = None) -> None:
         """Exchanges the changes since the last exchange, and begins a round.
@@ -196,19 +180,10 @@ class PacedSteps(Schedule):
         if self._is_begun:
             self._read()
 
-    def agree_on_logs(self, logs: Any, reduce: Callable[[Any], Any]) -> Any:
-        """Returns logs as they are: `run_step` averages them after the step."""
-        self._reduce = reduce
-        return logs
-
     def _take(self, step, number):
-        self._runs = True
-        try:
-            with self._updates.strategy.extended.message_guard.refusing(_NO_MESSAGES):
-                for _ in range(number):
-                    self._latest = step()
-        finally:
-            self._runs = False
+        with self._updates.strategy.extended.message_guard.refusing(_NO_MESSAGES):
+            for _ in range(number):
+                self._latest = self._run(step)
 
     def _read(self):
         planned, _, _ = private.local_tensors(self._counts)[0].numpy()

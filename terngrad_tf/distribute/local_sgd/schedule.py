@@ -1,4 +1,4 @@
-"""When replicas exchange their changes: after fixed numbers of steps."""
+"""When replicas exchange their changes: within steps of fixed numbers, or between steps."""
 
 import functools
 from collections.abc import Callable
@@ -15,7 +15,8 @@ from terngrad_tf.distribute.local_sgd.waited_exchange import WaitedExchange
 class Schedule:
     """When replicas exchange: never, as in a model that was loaded without a strategy.
 
-    `StepSchedule` exchanges after fixed numbers of steps, `PacedSteps` after fixed times.
+    `StepSchedule` exchanges after fixed numbers of steps, `MeasuredSteps` after a number that is
+    chosen by measurement, `PacedSteps` after fixed times.
 
     Args:
         iterations: integer variable that each step raises by 1.
@@ -52,6 +53,60 @@ class Schedule:
 
     def restored(self) -> None:
         """Called before the replicas' state is set to saved values."""
+
+
+class FitSchedule(Schedule):
+    """A schedule that exchanges between the steps of `fit`, not within a step.
+
+    Args:
+        iterations: integer variable that each step raises by 1.
+        steps: integer variable, steps since the last exchange.
+        option: the option of `DiLoCo` that selects the schedule.
+    """
+
+    def __init__(self, iterations: keras.Variable, steps: Any, option: str) -> None:
+        super().__init__(iterations)
+        self._steps = steps
+        self._option = option
+        self._reduce: Callable[[Any], Any] | None = None
+        self._runs = False
+
+    def after_step(self) -> None:
+        """Does nothing in a step that `fit` takes.
+
+        Raises:
+            ValueError: the step is not run by `run_step`.
+        """
+        if not self._runs:
+            raise ValueError(f"{self._option} must go with `model.fit`, which takes the steps")
+
+    def is_renewed(self, group: int) -> tf.Tensor:
+        """True after an exchange: replicas take the shared values."""
+        return tf.equal(tf.convert_to_tensor(self._steps), 0)
+
+    def claimed(self) -> None:
+        """As `restored`: the next step reads the variables again."""
+        self.restored()
+
+    def agree_on_logs(self, logs: Any, reduce: Callable[[Any], Any]) -> Any:
+        """Returns logs as they are: `run_step` averages them after the step."""
+        self._reduce = reduce
+        return logs
+
+    def _run(self, step):
+        self._runs = True
+        try:
+            return step()
+        finally:
+            self._runs = False
+
+    def _agreed(self, logs, is_due):
+        """Means of the logs over processes if that is due, or else the means of the last time."""
+        if self._reduce is None:
+            return logs
+        if is_due:
+            self._means = self._reduce(logs)
+        return self._means
 
 
 class StepSchedule(Schedule):

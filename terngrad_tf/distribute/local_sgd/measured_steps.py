@@ -1,0 +1,140 @@
+"""When replicas exchange their changes: after a number of steps that follows from their times."""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf.distribute.communication.notices import tell
+from terngrad_tf.distribute.local_sgd.outer_updates import OuterUpdates
+from terngrad_tf.distribute.local_sgd.schedule import FitSchedule
+from terngrad_tf.distribute.wire_selection import links
+
+# Steps from one exchange to the next that can be chosen. Fewer steps cost less accuracy.
+PERIODS = (1, 2, 4, 8, 16, 32)
+# The fewest steps are taken whose step takes at most this factor of the quickest.
+_NEARLY_AS_QUICK = 1.1
+# Exchanges that are measured after the first, which traces functions and connects processes.
+_MEASURED_EXCHANGES = 2
+_MEASURED_PERIOD = 2
+
+
+def expected_seconds(step: float, exchange: float) -> dict[int, float]:
+    """Returns `{period: expected seconds of a step}` for `PERIODS`.
+
+    Args:
+        step: seconds of a local step.
+        exchange: seconds of an exchange.
+    """
+    return {period: step + exchange / period for period in PERIODS}
+
+
+def fewest_steps(seconds: dict[int, float]) -> int:
+    """Returns the fewest steps between exchanges that are nearly as quick as the quickest.
+
+    Example:
+    >>> fewest_steps(expected_seconds(0.01, 0.0001)), fewest_steps(expected_seconds(0.01, 0.01))
+    (1, 8)
+
+    Args:
+        seconds: see `expected_seconds`.
+    """
+    least = min(seconds.values())
+    return min(period for period in seconds if seconds[period] <= _NEARLY_AS_QUICK * least)
+
+
+class MeasuredSteps(FitSchedule):
+    """A schedule of a fixed number of steps that the first steps of `fit` choose.
+
+    The first steps exchange every 2 steps and are measured. Then all processes take the same number
+    from `PERIODS`: the slowest process's steps count, and the exchanges of the process that waited
+    the least for others. The number is a variable, so that a saved run keeps it.
+
+    Args:
+        updates: the outer optimizer's updates, of one group of weights.
+        steps: integer variable, steps since the last exchange.
+        iterations: integer variable, all steps.
+        period: integer variable, steps from one exchange to the next; 0 until it is chosen.
+    """
+
+    def __init__(
+        self, updates: OuterUpdates, steps: Any, iterations: keras.Variable, period: Any
+    ) -> None:
+        super().__init__(iterations, steps, 'sync_every="auto"')
+        self._updates = updates
+        self._period = period
+        self._exchange = tf.function(self._exchange_changes, autograph=False)
+        self.restored()
+
+    def restored(self) -> None:
+        """Makes the next step read the variables again."""
+        self._taken: int | None = None
+        self._step_seconds: list[float] = []
+        self._exchange_seconds: list[float] = []
+
+    def run_step(self, step: Callable[[], Any], size: int) -> Any:
+        """Takes a step, and exchanges if that is due.
+
+        Args:
+            step: function without arguments that takes `size` steps and returns logs, a structure
+                of tensors.
+            size: number of steps in one call.
+        """
+        is_first = self._taken is None
+        if is_first:
+            self._taken, self._chosen = int(self._steps.numpy()), int(self._period.numpy())
+        start = time.perf_counter()
+        logs = self._run(step)
+        self._taken += size
+        if not self._chosen:
+            # Reading waits for the step.
+            self._steps.numpy()
+            self._step_seconds.append((time.perf_counter() - start) / size)
+        is_due = self._taken >= (self._chosen or _MEASURED_PERIOD)
+        if is_due:
+            self.synchronize()
+        return self._agreed(logs, is_due or is_first)
+
+    def synchronize(self, steps: int | None = None) -> None:
+        """Exchanges the changes since the last exchange.
+
+        Args:
+            steps: unused; all changes are exchanged.
+        """
+        start = time.perf_counter()
+        with self._updates.strategy.scope():
+            self._exchange()
+        if self._taken is None:
+            return
+        self._taken = 0
+        if not self._chosen:
+            self._steps.numpy()
+            self._exchange_seconds.append(time.perf_counter() - start)
+            if len(self._exchange_seconds) > _MEASURED_EXCHANGES and len(self._step_seconds) > 2:
+                self._choose()
+
+    def _choose(self):
+        # The first of both traced functions.
+        step = statistics.median(self._step_seconds[1:])
+        exchange = min(self._exchange_seconds[1:])
+        processes = self._updates.strategy.extended.process_group
+        if processes is not None:
+            largest = links.slowest(processes)
+            step, exchange = largest(step), -largest(-exchange)
+        seconds = expected_seconds(step, exchange)
+        self._chosen = fewest_steps(seconds)
+        self._period.assign(self._chosen)
+        if processes is None or processes.rank == 0:
+            expected = ", ".join(f"{period} {1e3 * s:.3g}" for period, s in seconds.items())
+            tell(
+                f'sync_every="auto" takes {self._chosen}: a step takes {1e3 * step:.3g} ms and an'
+                f" exchange {1e3 * exchange:.3g} ms; expected ms of a step by sync_every are"
+                f" {expected}; set sync_every={self._chosen} for the same in every run"
+            )
+
+    def _exchange_changes(self):
+        self._updates.apply(0, self._updates.changes(0))
+        self._steps.assign(0)

@@ -1,0 +1,159 @@
+"""`DiLoCo` with `sync_every="auto"`, compared with exchanges at fixed steps."""
+
+import pathlib
+import sys
+import tempfile
+
+import keras
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+import terngrad_tf
+from terngrad_tf import DiLoCo
+from terngrad_tf.distribute.local_sgd.measured_steps import PERIODS, expected_seconds, fewest_steps
+from tests import runs
+from tests.distribute import processes
+from tests.distribute.local_sgd.local_steps_cases import ResumeCases, adamw, data, network
+
+WORKER = pathlib.Path(__file__).with_name("measured_steps_worker.py")
+SGD = keras.optimizers.SGD
+
+
+class Exchanges(keras.callbacks.Callback):
+    """Exchanges after given steps; keeps after which steps there was an exchange."""
+
+    def __init__(self, due=()):
+        super().__init__()
+        self.steps = []
+        self._due = due
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch + 1 in self._due:
+            self.model.optimizer.synchronize()
+        if not self.model.optimizer.steps_since_exchange:
+            self.steps.append(batch + 1)
+
+
+def examples():
+    return tf.data.Dataset.from_tensor_slices(data(48)).repeat().batch(12)
+
+
+def compiled(sync_every, **options):
+    """A model and its optimizer."""
+    strategy = terngrad_tf.TernGradStrategy(num_nodes=2)
+    with strategy.scope():
+        model = network()
+        optimizer = DiLoCo(adamw(), sync_every, outer=SGD(1.0))
+        model.compile(optimizer, "mse", **options)
+    return model, optimizer
+
+
+def fit(sync_every, exchanges, **options):
+    """A model after 50 steps."""
+    model, _ = compiled(sync_every, **options)
+    model.fit(examples(), steps_per_epoch=50, verbose=0, callbacks=[exchanges])
+    return model
+
+
+class ChoiceTest(parameterized.TestCase, tf.test.TestCase):
+    """The number of steps by their times."""
+
+    @parameterized.parameters((0.0, 1), (0.1, 1), (0.11, 2), (1.0, 8), (3.0, 16), (1e3, 32))
+    def test_fewest_steps_that_are_nearly_as_quick(self, exchange, expected):
+        seconds = expected_seconds(1.0, exchange)
+        self.assertEqual(fewest_steps(seconds), expected)
+        self.assertEqual(list(seconds), list(PERIODS))
+        self.assertLessEqual(seconds[expected], 1.1 * seconds[32])
+
+
+class AloneTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
+    """One process with two replicas."""
+
+    @parameterized.parameters(1, 5)
+    def test_numbers_are_those_of_exchanges_after_the_same_steps(self, steps_per_execution):
+        options = {"steps_per_execution": steps_per_execution}
+        exchanges = Exchanges()
+        model = fit("auto", exchanges, **options)
+        period = model.optimizer.steps_of_round
+        self.assertIn(period, PERIODS)
+        # Three exchanges to measure, each after 2 steps or an execution of 5.
+        first = max(2, steps_per_execution)
+        every = -(-period // steps_per_execution) * steps_per_execution
+        due = [first, 2 * first, 3 * first, *range(3 * first + every, 51, every)]
+        self.assertEqual(exchanges.steps, [step for step in due if step <= 50])
+        other = fit(1000, Exchanges(due), **options)
+        for weight, same in zip(model.weights, other.weights, strict=True):
+            self.assertAllEqual(weight, same, msg=weight.path)
+
+    def test_a_saved_run_goes_on_with_its_number(self):
+        model, _ = compiled("auto")
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/saved"
+            checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+            save = keras.callbacks.LambdaCallback(
+                on_train_batch_end=lambda batch, logs: checkpoint.write(path) if batch == 20 else ""
+            )
+            model.fit(examples(), steps_per_epoch=50, verbose=0, callbacks=[save])
+            resumed, optimizer = compiled("auto")
+            optimizer.build(resumed.trainable_variables)
+            checkpoint = tf.train.Checkpoint(model=resumed, optimizer=optimizer)
+            checkpoint.read(path).assert_existing_objects_matched()
+        resumed.fit(examples().skip(21), steps_per_epoch=29, verbose=0)
+        self.assertEqual(optimizer.steps_of_round, model.optimizer.steps_of_round)
+        self.assert_same_state(model, resumed)
+
+    def test_a_configuration_keeps_the_word(self):
+        optimizer = DiLoCo("sgd", "auto")
+        self.assertEqual(optimizer.outer.momentum, 0.0)
+        self.assertEqual(DiLoCo.from_config(optimizer.get_config()).sync_every, "auto")
+
+
+@pytest.mark.long
+class ProcessesTest(tf.test.TestCase):
+    """Two processes, of which each takes its own steps."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.results = processes.run(
+            WORKER,
+            2,
+            runs.class_folder(cls),
+            jobs={"auto": {"grad_bits": "auto"}, "ternary": {"grad_bits": 1}},
+        )
+
+    def test_both_take_the_same_number_and_see_the_same(self):
+        first, second = self.results
+        for job in ("auto", "ternary"):
+            self.assertIn(int(first[job]["period"]), PERIODS)
+            for name in first[job]:
+                self.assertAllEqual(first[job][name], second[job][name], msg=name)
+            self.assertLess(first[job]["losses"][-1], first[job]["losses"][0])
+
+
+class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
+    """What is refused."""
+
+    @parameterized.parameters(
+        ({"sync_every": "often"}, '`sync_every` must be a positive integer or "auto"'),
+        ({"fragments": 2}, '`fragments` must be 1 with sync_every="auto". Received: .*=2'),
+        ({"overlap": 1}, '`overlap` must be 0 with sync_every="auto". Received: .*=1'),
+        ({"sync_seconds": 1.0}, "`sync_every` must not go with `sync_seconds`"),
+    )
+    def test_options(self, options, message):
+        with self.assertRaisesRegex(ValueError, message):
+            DiLoCo(**{"inner": "sgd", "sync_every": "auto", **options})
+
+    def test_needs_fit(self):
+        strategy = terngrad_tf.TernGradStrategy(num_nodes=2)
+        with strategy.scope():
+            weight = keras.Variable([1.0])
+            optimizer = DiLoCo("sgd", "auto")
+            optimizer.build([weight])
+        with self.assertRaisesRegex(ValueError, 'sync_every="auto" must go with `model.fit`'):
+            strategy.run(tf.function(lambda: optimizer.apply([tf.constant([1.0])], [weight])))
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))

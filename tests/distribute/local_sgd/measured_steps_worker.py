@@ -1,0 +1,42 @@
+"""One process of a cluster with `DiLoCo(sync_every="auto")`; run by `measured_steps_test.py`."""
+
+import keras
+import tensorflow as tf
+
+from terngrad_tf import DiLoCo, TernGradStrategy
+from tests.distribute import processes
+from tests.distribute.local_sgd.local_steps_cases import data, network
+
+
+class Losses(keras.callbacks.Callback):
+    """Keeps the losses and the weights after each step of `fit`."""
+
+    def __init__(self):
+        super().__init__()
+        self.losses, self.weights = [], []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.losses.append(logs["loss"])
+        self.weights.append(self.model.get_weights()[0])
+
+
+def train(config):
+    """What callbacks saw, and the number of steps between exchanges."""
+    strategy = TernGradStrategy(grad_bits=config["grad_bits"])
+    with strategy.scope():
+        model = network()
+        optimizer = DiLoCo(keras.optimizers.SGD(0.05), "auto")
+        model.compile(optimizer, "mse")
+    seen = Losses()
+    dataset = tf.data.Dataset.from_tensor_slices(data(48)).repeat().batch(12)
+    model.fit(dataset, steps_per_epoch=60, verbose=0, callbacks=[seen])
+    return {
+        "losses": seen.losses,
+        "weights": seen.weights,
+        "period": optimizer.steps_of_round,
+        "traffic": strategy.traffic.received_bytes,
+    }
+
+
+if __name__ == "__main__":
+    processes.main({"auto": train, "ternary": train})
