@@ -214,6 +214,23 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         for a, b in zip(got, expected, strict=True):
             self.assertAllClose(a, b.astype(np.float16).astype(np.float32))
 
+    def test_half_precision_gradients_count_two_bytes_an_element(self):
+        counted = {}
+        for dtype in (np.float32, np.float16):
+            gradients = [[g.astype(dtype) for g in replica] for replica in self.gradients]
+            for bits in (1, 32):
+                strategy = TernGradStrategy(NUM_REPLICAS, grad_bits=bits)
+                reduce_once(strategy, gradients)
+                counted[dtype, bits] = strategy.traffic
+        num_elements = sum(g.size for g in self.gradients[0])
+        size = round(2 * (NUM_REPLICAS - 1) / NUM_REPLICAS * 2 * num_elements)
+        for bits in (1, 32):
+            half, single = counted[np.float16, bits], counted[np.float32, bits]
+            self.assertEqual((half.float32_bytes, single.float32_bytes), (size, 2 * size))
+        self.assertEqual(half.received_bytes, size)
+        self.assertEqual(single.received_bytes, 2 * size)
+        self.assertEqual(half.compression_ratio, 1.0)
+
     def test_bad_options_name_the_argument_the_rule_and_the_value(self):
         for options, message in (
             ({"grad_bits": 9}, "`grad_bits` must be 1 .* Received: grad_bits=9"),

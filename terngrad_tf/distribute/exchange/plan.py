@@ -11,7 +11,7 @@ from terngrad_tf.distribute.exchange.buckets import Bucket, ReductionContext, bu
 from terngrad_tf.distribute.exchange.quantization import Quantization
 from terngrad_tf.distribute.exchange.scales import share_scales
 from terngrad_tf.distribute.exchange.sparse_rows import Table
-from terngrad_tf.distribute.exchange.traffic import Traffic, float32_traffic
+from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, ring_bytes
 from terngrad_tf.distribute.private.replicas.devices import local_tensors
 
 
@@ -26,6 +26,8 @@ class Job:
         floats: numbers of elements of dense gradients that stay float.
         levels: L, for codes from -L to L.
         rotated: True if gradients are rotated before they are rounded.
+        float_bytes: bytes of `floats`. Default: those of float32.
+        bytes_as_floats: bytes of all these gradients as floats. Default: those of float32.
     """
 
     num_members: int
@@ -34,6 +36,15 @@ class Job:
     floats: tuple[int, ...]
     levels: int = 1
     rotated: bool = False
+    float_bytes: int = -1
+    bytes_as_floats: int = -1
+
+    def __post_init__(self) -> None:
+        floats = WORD_BYTES * sum(self.floats)
+        every = floats + WORD_BYTES * sum(map(sum, self.buckets))
+        for name, default in (("float_bytes", floats), ("bytes_as_floats", every)):
+            if getattr(self, name) < 0:
+                object.__setattr__(self, name, default)
 
     @classmethod
     def of(
@@ -59,6 +70,8 @@ class Job:
             tuple(_num_elements(gradients[i]) for i in floats),
             quantization.levels,
             bool(quantization.rotate),
+            sum(_num_bytes(gradients[i]) for i in floats),
+            sum(_num_bytes(gradients[i]) for i in sum(buckets, floats)),
         )
 
 
@@ -197,10 +210,15 @@ class Plan:
     @property
     def rounded_traffic(self) -> Traffic:
         """`Traffic` of the dense gradients in steps that are not float; without streams."""
-        context, quantization = self.context, self.quantization
-        wires = [context.wire(self.wire, sizes, quantization) for sizes in self.job.buckets]
-        floats = float32_traffic(sum(self.job.floats), context.num_members)
-        return sum((wire.traffic for wire in wires), start=floats)
+        context, quantization, job = self.context, self.quantization, self.job
+        wires = [context.wire(self.wire, sizes, quantization) for sizes in job.buckets]
+        received, as_floats = (
+            ring_bytes(size, job.num_members) for size in (job.float_bytes, job.bytes_as_floats)
+        )
+        floats = Traffic("float32", job.num_members, received, as_floats)
+        total = sum((wire.traffic for wire in wires), start=floats)
+        # A wire does not know of which type its gradients are.
+        return dataclasses.replace(total, float32_bytes=as_floats)
 
     @property
     def traffic(self) -> Traffic:
@@ -287,6 +305,10 @@ def _positions(quantization, gradients, paths):
 
 def _num_elements(tensor):
     return tensor.shape.num_elements() or 0
+
+
+def _num_bytes(tensor):
+    return _num_elements(tensor) * tensor.dtype.size
 
 
 def _gathered_bytes(context, gradient):

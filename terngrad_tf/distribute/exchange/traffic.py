@@ -17,7 +17,8 @@ class Traffic:
         wire: the wire that carries ternary gradients ("float32" if none is ternary).
         num_members: replicas that exchange words: processes, or the replicas of a single process.
         received_bytes: payload bytes that each member receives per step, scales included.
-        float32_bytes: bytes in a float32 ring all-reduce, `2 (N-1)/N` times 4 bytes per element.
+        float32_bytes: bytes in a ring all-reduce of the gradients as floats, `2 (N-1)/N` times 4
+            bytes per element, or the size of their type if that is not float32.
     """
 
     wire: str
@@ -31,7 +32,7 @@ class Traffic:
         return self.float32_bytes / self.received_bytes if self.received_bytes else 1.0
 
     def as_float32(self) -> Any:
-        """Returns the `Traffic` of the same gradients as float32."""
+        """Returns the `Traffic` of the same gradients as floats."""
         return Traffic("float32", self.num_members, self.float32_bytes, self.float32_bytes)
 
     def __add__(self, other: "Traffic") -> "Traffic":

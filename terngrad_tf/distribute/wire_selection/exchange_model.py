@@ -40,9 +40,9 @@ class ExchangeModel:
             mode: one of `MODES`, or "auto" for the lossless wire with the fewest bytes.
             unit: seconds of a unit of arithmetic, for one element.
         """
-        buckets, floats = self._parts(mode)
-        num_bytes = ring_bytes(WORD_BYTES * sum(floats), self.job.num_members)
-        messages = 2 if floats else 0
+        buckets, float_bytes = self._parts(mode)
+        num_bytes = ring_bytes(float_bytes, self.job.num_members)
+        messages = 2 if float_bytes else 0
         for wire in map(self._wire_of(mode), buckets):
             num_bytes += wire.scale_bytes + WORD_BYTES * wire.expected_words(self.nonzero_share)
             messages += wire.num_scale_messages + wire.num_messages
@@ -74,13 +74,13 @@ class ExchangeModel:
         return units
 
     def _parts(self, mode):
-        """Sizes of the ternary gradients, by bucket, and of the float ones."""
+        """Sizes of the ternary gradients, by bucket, and bytes of the float ones."""
         if mode == FLOAT:
-            return [], [*sum(self.job.buckets, ()), *self.job.floats]
+            return [], self.job.bytes_as_floats
         if self.job.buckets:
-            return self.job.buckets, self.job.floats
+            return self.job.buckets, self.job.float_bytes
         positions = exchange.buckets(self.job.floats)
-        return [[self.job.floats[i] for i in bucket] for bucket in positions], []
+        return [[self.job.floats[i] for i in bucket] for bucket in positions], 0
 
 
 def option_of(mode: str) -> str:
