@@ -54,11 +54,21 @@ def trainings(rows, hosts, mode, link="none"):
 
 
 def best_rate(rows, hosts, mode):
-    """Returns the rate whose seeds' mean is best on held-out images; None without a training."""
-    held_out = collections.defaultdict(list)
+    """Returns the rate that is best on held-out images, in the mean of the seeds of all rates.
+
+    Returns:
+        A float; None without a training.
+    """
+    held_out = collections.defaultdict(dict)
     for row in trainings(rows, hosts, mode):
-        held_out[row["rate"]].append(row["held_out"])
-    return max(held_out, key=lambda rate: statistics.mean(held_out[rate]), default=None)
+        held_out[row["rate"]][row["seed"]] = row["held_out"]
+    seeds = set.intersection(*map(set, held_out.values())) if held_out else set()
+    means = {
+        rate: statistics.mean(found[seed] for seed in seeds)
+        for rate, found in held_out.items()
+        if seeds
+    }
+    return max(means, key=means.__getitem__, default=None)
 
 
 def steps_to(row, accuracy):
@@ -69,10 +79,22 @@ def steps_to(row, accuracy):
     return next(reached, None)
 
 
-def mean_steps(rows, hosts, mode, accuracy):
-    """Returns the mean of `steps_to` over seeds at the best rate; None if a seed misses it."""
+def best_trainings(rows, hosts, mode):
+    """Returns {seed: row} of a mode's trainings at the best rate."""
     rate = best_rate(rows, hosts, mode)
-    found = [steps_to(r, accuracy) for r in trainings(rows, hosts, mode) if r["rate"] == rate]
+    return {row["seed"]: row for row in trainings(rows, hosts, mode) if row["rate"] == rate}
+
+
+def common_seeds(rows, hosts):
+    """Returns the set of the seeds that all modes have at their best rates."""
+    found = (set(best_trainings(rows, hosts, mode)) for mode in NAMES)
+    return set.intersection(*filter(None, found))
+
+
+def mean_steps(rows, hosts, mode, accuracy):
+    """Returns the mean of `steps_to` over common seeds; None if a seed misses it."""
+    best = best_trainings(rows, hosts, mode)
+    found = [steps_to(best[seed], accuracy) for seed in common_seeds(rows, hosts) if best]
     return statistics.mean(found) if found and None not in found else None
 
 
@@ -100,7 +122,8 @@ def measured_links(rows, hosts):
 def accuracies(rows, hosts, levels):
     """Returns the final test accuracy and the steps to each level, a line per mode, as Markdown.
 
-    Seeds are pairs: they fix initial weights and batches for all modes alike.
+    Seeds are pairs: they fix initial weights and batches for all modes alike. Means are of the
+    seeds that all modes have; differences are of all pairs.
 
     Args:
         rows: list of dicts.
@@ -109,16 +132,19 @@ def accuracies(rows, hosts, levels):
     """
     titles = " | ".join(f"steps to {100 * level:g} %" for level in levels)
     lines = [
-        f"| mode | rate | test accuracy, % | points to {NAMES[BASELINE]} | p | {titles} |",
-        "|---" * (5 + len(levels)) + "|",
+        f"| mode | rate | test accuracy, % | points to {NAMES[BASELINE]} | pairs | p | {titles} |",
+        "|---" * (6 + len(levels)) + "|",
     ]
     baseline = _final_rows(rows, hosts, BASELINE)
+    seeds = common_seeds(rows, hosts)
     for mode in NAMES:
         found = _final_rows(rows, hosts, mode)
         if found:
-            ends = [100 * row["accuracy"] for row in found.values()]
+            ends = [100 * found[seed]["accuracy"] for seed in seeds]
             cells = [NAMES[mode], f"{best_rate(rows, hosts, mode):g}", mean(ends, 2)]
-            cells += ["", ""] if mode == BASELINE else difference(found, baseline, "accuracy")
+            pairs = found.keys() & baseline.keys()
+            points, p = difference(found, baseline, "accuracy")
+            cells += ["", "", ""] if mode == BASELINE else [points, str(len(pairs)), p]
             for level in levels:
                 steps = mean_steps(rows, hosts, mode, level)
                 cells.append("not reached" if steps is None else f"{steps:.0f}")
@@ -128,9 +154,8 @@ def accuracies(rows, hosts, levels):
 
 def _final_rows(rows, hosts, mode):
     """Returns {seed: {"accuracy": accuracy at the end}} at the best rate."""
-    rate = best_rate(rows, hosts, mode)
-    found = [row for row in trainings(rows, hosts, mode) if row["rate"] == rate]
-    return {row["seed"]: {"accuracy": row["accuracy"][-1]} for row in found}
+    found = best_trainings(rows, hosts, mode)
+    return {seed: {"accuracy": row["accuracy"][-1]} for seed, row in found.items()}
 
 
 def step_times(rows, hosts):

@@ -50,6 +50,20 @@ class TablesTest(unittest.TestCase):
         ]
         self.assertEqual(tables.best_rate(rows, 2, "ternary"), 0.03)
         self.assertIsNone(tables.best_rate(rows, 2, "sparse"))
+        # A seed that one rate lacks does not count.
+        rows.append(training("ternary", 0.01, 3, [0.7, 0.9], 0.99))
+        self.assertEqual(tables.best_rate(rows, 2, "ternary"), 0.03)
+
+    def test_seeds_that_a_mode_lacks_count_in_differences_alone(self):
+        rows = [
+            *(training("ternary", 0.01, seed, [0.5, 0.8], 0.8) for seed in (1, 2)),
+            training("ternary", 0.01, 3, [0.5, 0.7], 0.8),
+            *(training("ddp_float32", 0.01, seed, [0.5, 0.8], 0.8) for seed in (1, 2, 3)),
+            *(training("local_8", 0.01, seed, [0.9, 0.9], 0.8) for seed in (1, 2)),
+        ]
+        self.assertEqual(tables.common_seeds(rows, 2), {1, 2})
+        self.assertIn("| 80.00 ± 0.00 | -3.33 | 3 | 0.423 |", tables.accuracies(rows, 2, LEVELS))
+        self.assertEqual(tables.mean_steps(rows, 2, "ternary", 0.8), 64)
 
     def test_time_is_steps_times_the_time_of_a_step(self):
         rows = [
@@ -73,7 +87,7 @@ class TablesTest(unittest.TestCase):
             *(training("ternary", 0.01, seed, [0.5, 0.80 + seed / 100], 0.8) for seed in (1, 2, 3)),
             *(training("ddp_float32", 0.01, seed, [0.5, 0.8], 0.8) for seed in (1, 3)),
         ]
-        self.assertIn("| +2.00 | 0.295 |", tables.accuracies(rows, 2, LEVELS))
+        self.assertIn("| +2.00 | 2 | 0.295 |", tables.accuracies(rows, 2, LEVELS))
 
     def test_first_steps_of_powersgd_are_float32(self):
         rows = [training("ddp_powersgd_1", 0.01, 1, [0.8, 0.9], 0.8), step("ddp_powersgd_1", 10.0)]
