@@ -16,8 +16,9 @@ Because float32 would take an hour over 10 Mbit/s, --parts measures the time in 
 
 The time to an accuracy is the number of steps from the first part times the time of a step from the
 second. Tests, the start of processes and the first broadcast of the weights do not count. PyTorch
-has its own environment, as in `benchmarks.cluster`, here with torchft:
-`TORCH_VENV/bin/pip install torch torchft numpy`. `torch_worker` holds its modes.
+has its own environment, as in `benchmarks.cluster`, here with torchft and hivemind, whose codes
+need a NumPy below 2.4: `TORCH_VENV/bin/pip install torch torchft hivemind "numpy<2.4"`.
+`torch_worker` holds its modes.
 
 The JSON file keeps finished rows. Repeat the command to resume; flags that select some rows add to
 the file, and tables and pictures (--images) show the whole file.
@@ -173,7 +174,7 @@ def time_steps(team, modes, link):
     counts, rounds, found = {}, {}, {mode: [] for mode in modes}
     for mode in modes:
         begin(team, mode, 0.01, 0)
-        local = "local" in mode or "diloco" in mode
+        local = any(word in mode for word in ("local", "diloco", "hivemind"))
         if local:
             # Whole periods of local steps include their exchanges.
             seconds = team.steps(mode, TEST_EVERY)[0] / TEST_EVERY

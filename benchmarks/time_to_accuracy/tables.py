@@ -41,6 +41,7 @@ NAMES = {
     "post_local_sgd_32": "PyTorch local SGD, 32",
     "torchft_local_sgd_32": "torchft local SGD, 32",
     "torchft_diloco_32": "torchft DiLoCo 32, float",
+    "hivemind_32": "hivemind averaging, 32, 8 bits",
 }
 BASELINE = "ddp_float32"
 # Number of the first steps that send float32, by mode.

@@ -6,6 +6,7 @@ DATA THREADS ADDRESS.
 
 import functools
 import os
+import socket
 import sys
 
 import torch
@@ -61,7 +62,25 @@ def _torchft_member(name):
     from benchmarks.time_to_accuracy import torchft_steps
 
     index, hosts, *_, address = sys.argv[1:]
-    return torchft_steps.Member(name, int(index), int(hosts), address.split(":")[0])
+    first_host = address.split(":")[0]
+    own = _own_address(first_host)
+    return torchft_steps.Member(name, int(index), int(hosts), first_host, own)
+
+
+@functools.cache
+def _hivemind_member():
+    # hivemind is optional.
+    from benchmarks.time_to_accuracy import hivemind_steps
+
+    index, hosts, *_, address = sys.argv[1:]
+    return hivemind_steps.Member(int(index), int(hosts), _own_address(address.split(":")[0]))
+
+
+def _own_address(peer):
+    """Returns the address of this host that a peer, an address, sees."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((peer, 1))
+        return probe.getsockname()[0]
 
 
 def _prepare(mode, module, optimizer):
@@ -69,6 +88,9 @@ def _prepare(mode, module, optimizer):
     name, _, number = mode.rpartition("_")
     if name.startswith("torchft"):
         _torchft_member(name).prepare(module, optimizer, int(number))
+        return module, optimizer
+    if name.startswith("hivemind"):
+        _hivemind_member().prepare(module, optimizer, int(number))
         return module, optimizer
     model = _parallel(module, name == "ddp_powersgd")
     if mode == "ddp_fp16":

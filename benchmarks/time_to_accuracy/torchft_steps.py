@@ -1,7 +1,6 @@
 """Local steps of torchft: its `LocalSGD` and `DiLoCo`, over gloo and a lighthouse a mode."""
 
 import datetime
-import socket
 
 import torch
 import torchft
@@ -24,14 +23,13 @@ class Member:
         index: index of this worker.
         count: number of workers.
         first_host: address of the first worker's host, which runs the lighthouse.
+        host: this worker's address.
     """
 
-    def __init__(self, name, index, count, first_host):
+    def __init__(self, name, index, count, first_host, host):
         self._name, self._index, self._count = name, index, count
         self._lighthouse = first_host, PORTS[name]
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect(self._lighthouse)
-            self._host = probe.getsockname()[0]
+        self._host = host
         self._server = None
         if index == 0:
             self._server = LighthouseServer(bind=f"0.0.0.0:{PORTS[name]}", min_replicas=count)
