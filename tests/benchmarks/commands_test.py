@@ -51,6 +51,7 @@ HOSTS = (
     "cluster --models=digits --hosts=2 --rates=none --modes=no_exchange --rounds=1"
     " --seconds=1 --json=FOLDER/cluster.json",
     "large --nets=resnet_20 --steps=4 --batch_size=1 --modes=alone --modes=ternary",
+    "local_steps.periods --links=1gbit --modes=auto,8 --rounds=1 --steps=32",
     "overlap --rate=none --layers=2 --units=64 --batch_size=8",
     "scaling --workers=2,4 --hosts= --rounds=1",
     f"soak --folder=FOLDER/a {SOAK}",

@@ -90,8 +90,14 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
             round(2 * (processes - 1) / processes * 4 * sum(map(np.prod, SHAPES))),
         )
 
-    @parameterized.parameters(1, 4)
-    def test_bidirectional_gives_all_processes_the_same(self, bits):
+    def test_bidirectional_gives_all_processes_the_same(self):
+        self.check_bidirectional(1)
+
+    @pytest.mark.slow
+    def test_bidirectional_gives_all_processes_the_same_finer_codes(self):
+        self.check_bidirectional(4)
+
+    def check_bidirectional(self, bits):
         quantization = Quantization(grad_bits=bits, seed=4)
         results = reduce_in_threads("bidirectional", 3, 2, quantization)
         for found, received, counted in results:

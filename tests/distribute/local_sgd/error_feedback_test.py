@@ -107,6 +107,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         self.check(trained_alone(adamw, nesterov, 3, share), model)
         self.assertTrue(model.optimizer.error_feedback)
 
+    @pytest.mark.slow
     def test_replicas_that_see_the_same_train_as_one(self):
         self.check_replicas(3)
 
@@ -155,6 +156,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         expected = trained_alone(lambda: SGD(0.1), lambda: SGD(1.0), 2, 0.3, whole=range(4))
         self.check(expected, model)
 
+    @pytest.mark.slow
     def test_in_turn_and_beside_steps_nothing_is_lost(self):
         self.check_nothing_is_lost(fragments=2, overlap=1)
 

@@ -88,6 +88,7 @@ class OptimizersTest(parameterized.TestCase, tf.test.TestCase):
                 weights, optimizer = train(lambda clips=clips: optimizers.Adam(0.01, **clips))
                 self.check(weights, optimizer, steps, oracle.adam)
 
+    @pytest.mark.slow
     def test_accumulated_gradients_are_rounded_once(self):
         given = batches(6)
         means = [
@@ -128,6 +129,7 @@ class OptimizersTest(parameterized.TestCase, tf.test.TestCase):
             np.concatenate([w.ravel() for w in first]),
         )
 
+    @pytest.mark.slow
     def test_the_second_rounding_of_bidirectional_counts(self):
         _, once = train(lambda: optimizers.Adam(0.01), self.given[:2])
         _, twice = train(lambda: optimizers.Adam(0.01), self.given[:2], wire="bidirectional")
@@ -265,6 +267,7 @@ class WhatIsCorrectedTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(np.sort(average[0]), 0.001 * noise, rtol=1e-4)
             self.assertAllEqual(never.rounding_noise.averages[i], np.zeros(average.shape))
 
+    @pytest.mark.slow
     def test_rows_of_embeddings_have_noise_as_whole_tensors(self):
         def row_and_noise(**options):
             strategy = TernGradStrategy(2, **strategy_options.arguments(rotate=True, **options))

@@ -130,6 +130,7 @@ class CompiledStepsTest(tf.test.TestCase, parameterized.TestCase):
         ]
         self.assert_trained_alike(*runs)
 
+    @pytest.mark.slow
     def test_xla_compiles_the_layers_and_not_the_exchange(self):
         def layers():
             return [keras.layers.Input((8, 8, 1)), OnHost(), *convolutions()[1:]]
