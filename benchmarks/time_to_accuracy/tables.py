@@ -17,6 +17,7 @@ NAMES = {
     "four_bits": "terngrad_tf, 4 bits",
     "ternary": "terngrad_tf, ternary",
     "bidirectional": "terngrad_tf, ternary, bidirectional",
+    "auto": 'terngrad_tf, grad_bits="auto"',
     "paper": "terngrad_tf, paper's rule",
     "sparse": "terngrad_tf, paper's rule, sparse, clip 0",
     "local_2": "terngrad_tf, DiLoCo 2, ternary",

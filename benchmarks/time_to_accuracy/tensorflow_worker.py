@@ -14,6 +14,8 @@ MODES = {
     "four_bits": ({"grad_bits": 4}, 0),
     "ternary": ({}, 0),
     "bidirectional": ({"wire": "bidirectional"}, 0),
+    # Takes the bits and the wire of another mode, by measurement.
+    "auto": ({"grad_bits": "auto"}, 0),
     "paper": ({"rotate": False, "clip_factor": 2.5}, 0),
     "sparse": ({"wire": "sparse", "rotate": False, "clip_factor": 0.0}, 0),
     **{f"float_local_{steps}": ({"grad_bits": 32}, steps) for steps in (8, 32)},
@@ -31,6 +33,8 @@ def _strategy(mode):
 
     options = dict(MODES[mode][0])
     wire = options.pop("wire", "auto")
+    if options == {"grad_bits": "auto"}:
+        return TernGradStrategy(**options)
     return TernGradStrategy(wire=wire, quantization=Quantization(**options))
 
 
