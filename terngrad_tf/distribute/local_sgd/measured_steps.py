@@ -71,7 +71,7 @@ class MeasuredSteps(FitSchedule):
 
     def restored(self) -> None:
         """Makes the next step read the variables again."""
-        self._taken: int | None = None
+        self._taken: Any = None  # steps since the last exchange; None until they are read
         self._step_seconds: list[float] = []
         self._exchange_seconds: list[float] = []
 

@@ -109,7 +109,7 @@ def mean_traffic(
     strategy: TernGradStrategy, optimizer: keras.optimizers.Optimizer
 ) -> Callable[[int], Traffic | None]:
     """Returns a function from the number of steps to the next step's mean `Traffic`."""
-    local = local_steps_optimizer(optimizer)
+    local: Any = local_steps_optimizer(optimizer)
     if local is None:
         return strategy.traffic_of
 
