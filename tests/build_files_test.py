@@ -25,7 +25,7 @@ PRODUCT = tuple(f"//{package}" for package in source_tree.PACKAGES)
 DATASETS = ("mnist", "cifar10", "imagenet", "flowers")
 
 # Of extras of pyproject.toml, or of other environments: code that uses them says where they lack.
-OPTIONAL = {"keras_hub", "tensorflow_datasets", "torch", "torchft"}
+OPTIONAL = {"hivemind", "keras_hub", "tensorflow_datasets", "torch", "torchft"}
 
 
 def python_files():

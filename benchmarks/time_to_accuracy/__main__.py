@@ -7,6 +7,8 @@ iproute2):
     python -m benchmarks.time_to_accuracy --torch_python=TORCH_VENV/bin/python \
         --raw_dir=/usr/share/datasets/fashion-mnist --json=time_to_accuracy.json
 
+A file has one optimizer: time_to_accuracy_adamw.json is of --optimizer=adamw.
+
 Because float32 would take an hour over 10 Mbit/s, --parts measures the time in three parts:
 
 * `trainings`: each mode trains over links without a limit and is tested every 32 steps. Each mode

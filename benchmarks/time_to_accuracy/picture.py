@@ -16,7 +16,7 @@ MODES = {
     "post_local_sgd_32": ("#2e7d5b", "#6cc5a0", 1.5, "P"),
     "torchft_diloco_32": ("#6e7781", "#8b949e", 1.5, "x"),
     "ternary": ("#0b62c4", "#58a6ff", 3.0, "o"),
-    "local_8": ("#0b62c4", "#58a6ff", 3.0, "v"),
+    "local_4_0.3_bits": ("#0b62c4", "#58a6ff", 3.0, "v"),
     "local_8_0.1_bits": ("#0b62c4", "#58a6ff", 3.0, "s"),
 }
 
