@@ -213,7 +213,7 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
         Dict of seconds by mode: `float32` and the modes of `tables.WIRES`.
     """
     from terngrad_tf.distribute import Quantization
-    from terngrad_tf.distribute.exchange.traffic import float32_traffic
+    from terngrad_tf.distribute.exchange.traffic import float_traffic
 
     def started(messages, beside=0):
         return (
@@ -235,7 +235,7 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
     context, quantization = instant_context(num_workers), Quantization()
     buckets = buckets_of(models.ALEXNET_SHAPES)
     num_elements = sum(map(sum, buckets))
-    float32 = float32_traffic(num_elements, num_workers)
+    float32 = float_traffic(4 * num_elements, num_workers)
     seconds = {"float32": all_reduce + wire_seconds(float32.received_bytes)}
     for mode, wire in tables.WIRES.items():
         seconds[mode] = slowdown * costs["codec"][mode][num_workers] * num_elements

@@ -9,7 +9,7 @@ from terngrad_tf.common.options import check_options, documented, option
 from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.quantization import Quantization
 
-# The word for `grad_bits`.
+# The word for `grad_bits`, and for the `sync_every` of `DiLoCo`.
 AUTO = "auto"
 
 

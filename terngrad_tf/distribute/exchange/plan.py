@@ -11,7 +11,7 @@ from terngrad_tf.distribute.exchange.buckets import Bucket, ReductionContext, bu
 from terngrad_tf.distribute.exchange.quantization import Quantization
 from terngrad_tf.distribute.exchange.scales import share_scales
 from terngrad_tf.distribute.exchange.sparse_rows import Table
-from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, ring_bytes
+from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, float_traffic
 from terngrad_tf.distribute.private.replicas.devices import local_tensors
 
 
@@ -212,13 +212,11 @@ class Plan:
         """`Traffic` of the dense gradients in steps that are not float; without streams."""
         context, quantization, job = self.context, self.quantization, self.job
         wires = [context.wire(self.wire, sizes, quantization) for sizes in job.buckets]
-        received, as_floats = (
-            ring_bytes(size, job.num_members) for size in (job.float_bytes, job.bytes_as_floats)
-        )
-        floats = Traffic("float32", job.num_members, received, as_floats)
+        floats = float_traffic(job.float_bytes, job.num_members)
         total = sum((wire.traffic for wire in wires), start=floats)
         # A wire does not know of which type its gradients are.
-        return dataclasses.replace(total, float32_bytes=as_floats)
+        as_floats = float_traffic(job.bytes_as_floats, job.num_members)
+        return dataclasses.replace(total, float32_bytes=as_floats.received_bytes)
 
     @property
     def traffic(self) -> Traffic:

@@ -77,9 +77,9 @@ def ring_bytes(num_bytes: int, num_members: int) -> int:
     return round(2 * (num_members - 1) / num_members * num_bytes)
 
 
-def float32_traffic(num_elements: int, num_members: int) -> Traffic:
-    """Returns the traffic of `num_elements` float32 elements."""
-    size = ring_bytes(4 * num_elements, num_members)
+def float_traffic(num_bytes: int, num_members: int) -> Traffic:
+    """Returns the traffic of gradients of `num_bytes` that travel as floats."""
+    size = ring_bytes(num_bytes, num_members)
     return Traffic("float32", num_members, size, size)
 
 

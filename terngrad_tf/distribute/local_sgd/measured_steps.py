@@ -12,38 +12,27 @@ from terngrad_tf.distribute.communication.notices import tell
 from terngrad_tf.distribute.local_sgd.outer_updates import OuterUpdates
 from terngrad_tf.distribute.local_sgd.schedule import FitSchedule
 from terngrad_tf.distribute.wire_selection import links
+from terngrad_tf.distribute.wire_selection.exchange_model import nearly_quickest
 
 # Steps from one exchange to the next that can be chosen. Fewer steps cost less accuracy.
 PERIODS = (1, 2, 4, 8, 16, 32)
-# The fewest steps are taken whose step takes at most this factor of the quickest.
-_NEARLY_AS_QUICK = 1.1
 # Exchanges that are measured after the first, which traces functions and connects processes.
 _MEASURED_EXCHANGES = 2
 _MEASURED_PERIOD = 2
 
 
 def expected_seconds(step: float, exchange: float) -> dict[int, float]:
-    """Returns `{period: expected seconds of a step}` for `PERIODS`.
+    """Returns `{period: expected seconds of a step}` for `PERIODS`, the fewest steps first.
+
+    Example:
+    >>> nearly_quickest(expected_seconds(0.01, 0.01))
+    8
 
     Args:
         step: seconds of a local step.
         exchange: seconds of an exchange.
     """
     return {period: step + exchange / period for period in PERIODS}
-
-
-def fewest_steps(seconds: dict[int, float]) -> int:
-    """Returns the fewest steps between exchanges that are nearly as quick as the quickest.
-
-    Example:
-    >>> fewest_steps(expected_seconds(0.01, 0.0001)), fewest_steps(expected_seconds(0.01, 0.01))
-    (1, 8)
-
-    Args:
-        seconds: see `expected_seconds`.
-    """
-    least = min(seconds.values())
-    return min(period for period in seconds if seconds[period] <= _NEARLY_AS_QUICK * least)
 
 
 class MeasuredSteps(FitSchedule):
@@ -125,7 +114,7 @@ class MeasuredSteps(FitSchedule):
             largest = links.slowest(processes)
             step, exchange = largest(step), -largest(-exchange)
         seconds = expected_seconds(step, exchange)
-        self._chosen = fewest_steps(seconds)
+        self._chosen = nearly_quickest(seconds)
         self._period.assign(self._chosen)
         if processes is None or processes.rank == 0:
             expected = ", ".join(f"{period} {1e3 * s:.3g}" for period, s in seconds.items())

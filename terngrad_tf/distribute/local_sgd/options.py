@@ -6,12 +6,10 @@ from typing import Any
 import keras
 
 from terngrad_tf.common.arguments import check, is_integer
+from terngrad_tf.distribute.exchange.options import AUTO
 from terngrad_tf.distribute.local_sgd.fragments import Turns
 from terngrad_tf.distribute.local_sgd.outer_momentum import default_outer_momentum
 from terngrad_tf.distribute.steps.local_steps_optimizer import LocalStepsOptimizer
-
-# The word for `sync_every`.
-AUTO = "auto"
 
 
 def turns_of(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from terngrad_tf.distribute.wire_selection import links
 from terngrad_tf.quantization_options import QuantizationOptions
 
 FLOAT, FOUR_BITS = "float32", "4 bits"
+_NEARLY_AS_QUICK = 1.1
+_Key = typing.TypeVar("_Key")
 _FOUR_BITS_LEVELS = QuantizationOptions(grad_bits=4).levels
 # The wires are those of the job's codes; codes of 4 bits take the wire with the fewest bytes.
 MODES = (FLOAT, FOUR_BITS, *(name for name in wires.WIRES if name != "auto"))
@@ -87,6 +90,20 @@ def option_of(mode: str) -> str:
     """Returns a mode as the strategy's option that selects it."""
     bits = {FLOAT: 32, FOUR_BITS: 4}
     return f"{mode} (grad_bits={bits[mode]})" if mode in bits else f'wire="{mode}"'
+
+
+def nearly_quickest(seconds: Mapping[_Key, float]) -> _Key:
+    """Returns the first key whose seconds are at most 1.1 times the fewest.
+
+    Example:
+    >>> nearly_quickest({"exact": 1.05, "quickest": 1.0})
+    'exact'
+
+    Args:
+        seconds: dict, the most exact way first.
+    """
+    least = min(seconds.values())
+    return next(key for key in seconds if seconds[key] <= _NEARLY_AS_QUICK * least)
 
 
 def in_order(seconds: Mapping[str, float]) -> str:

@@ -15,11 +15,9 @@ from terngrad_tf.distribute.wire_selection.exchange_model import (
     FOUR_BITS,
     ExchangeModel,
     in_order,
+    nearly_quickest,
     seconds_of_doubling,
 )
-
-# A more exact mode is taken if its exchange takes at most this factor of the quickest one's time.
-_NEARLY_AS_QUICK = 1.1
 
 
 class Mode(typing.NamedTuple):
@@ -84,8 +82,7 @@ def quickest_mode(processes: Any, job: Job) -> ModeChoice:
         link = links.measure(processes)
         unit = links.slowest(processes)(seconds_of_doubling())
     seconds = expected_seconds(job, link, unit)
-    least = min(seconds.values())
-    mode = next(mode for mode in MODES if seconds[mode.name] <= _NEARLY_AS_QUICK * least)
+    mode = nearly_quickest({mode: seconds[mode.name] for mode in MODES})
     return ModeChoice(
         mode,
         f'grad_bits="{AUTO}" takes {mode.name} for {sum(map(sum, job.buckets)):,} gradients on'

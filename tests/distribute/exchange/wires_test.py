@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from terngrad_tf.distribute import Quantization
 from terngrad_tf.distribute.exchange import buckets, wires
 from terngrad_tf.distribute.exchange.scales import share_scales
-from terngrad_tf.distribute.exchange.traffic import float32_traffic
+from terngrad_tf.distribute.exchange.traffic import float_traffic
 from terngrad_tf.distribute.exchange.wires import registry, streams
 from terngrad_tf.distribute.exchange.wires.sparse import Sparse
 from terngrad_tf.distribute.exchange.wires.sparse_sums import SparseSums
@@ -205,7 +205,7 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(int(streams.message_length(two)), 7)
 
     def test_traffic_of_buckets_adds_up(self):
-        total = float32_traffic(10, 2) + wires.choose("allreduce", (100,), 2, 1).traffic
+        total = float_traffic(40, 2) + wires.choose("allreduce", (100,), 2, 1).traffic
         self.assertEqual(total.wire, "allreduce")
         self.assertEqual(total.float32_bytes, 4 * 110)
 

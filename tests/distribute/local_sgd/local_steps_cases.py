@@ -56,6 +56,16 @@ def trained(
     return model
 
 
+def step_outside_of_fit(optimizer):
+    """Takes a step of an optimizer, made by a function, in a loop of one's own."""
+    strategy = terngrad_tf.TernGradStrategy(num_nodes=2)
+    with strategy.scope():
+        weight = keras.Variable([1.0])
+        optimizer = optimizer()
+        optimizer.build([weight])
+    strategy.run(tf.function(lambda: optimizer.apply([tf.constant([1.0])], [weight])))
+
+
 def fit_steps(model, first_step, last_step, callbacks=()):
     """`fit` of some steps of a run in batches of 12 examples, the first of which is step 0."""
     batches = tf.data.Dataset.from_tensor_slices(data(48)).batch(12).repeat().skip(first_step)

@@ -15,7 +15,14 @@ from terngrad_tf import DiLoCo
 from terngrad_tf.distribute.local_sgd.paced_steps import Plan, own_steps
 from tests import runs
 from tests.distribute import processes
-from tests.distribute.local_sgd.local_steps_cases import adamw, data, nesterov, network, trained
+from tests.distribute.local_sgd.local_steps_cases import (
+    adamw,
+    data,
+    nesterov,
+    network,
+    step_outside_of_fit,
+    trained,
+)
 from tests.distribute.local_sgd.paced_steps_cases import expected
 
 WORKER = pathlib.Path(__file__).with_name("paced_steps_worker.py")
@@ -234,13 +241,8 @@ class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
             DiLoCo(**{"inner": "sgd", "sync_seconds": 1.0, **options})
 
     def test_needs_fit(self):
-        strategy = terngrad_tf.TernGradStrategy(num_nodes=2)
-        with strategy.scope():
-            weight = keras.Variable([1.0])
-            optimizer = DiLoCo("sgd", sync_seconds=1.0)
-            optimizer.build([weight])
         with self.assertRaisesRegex(ValueError, "must go with `model.fit`"):
-            strategy.run(tf.function(lambda: optimizer.apply([tf.constant([1.0])], [weight])))
+            step_outside_of_fit(lambda: DiLoCo("sgd", sync_seconds=1.0))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from terngrad_tf import ternary
 from terngrad_tf.distribute import WIRES, Advice, TernGradStrategy, advise
 from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.plan import Job
-from terngrad_tf.distribute.exchange.traffic import float32_traffic
+from terngrad_tf.distribute.exchange.traffic import float_traffic
 from terngrad_tf.distribute.exchange.wires import streams
 from terngrad_tf.distribute.wire_selection.exchange_model import MODES, ExchangeModel
 from terngrad_tf.distribute.wire_selection.links import Link
@@ -31,12 +31,12 @@ class ExchangeModelTest(parameterized.TestCase, tf.test.TestCase):
         model = ExchangeModel(Job(members, num_local, BUCKETS, FLOATS, *how), BYTES_ONLY, 0.1)
         traffic = [wires.choose(mode, sizes, members, num_local, *how).traffic for sizes in BUCKETS]
         expected = sum(t.received_bytes for t in traffic)
-        expected += float32_traffic(sum(FLOATS), members).received_bytes
+        expected += float_traffic(4 * sum(FLOATS), members).received_bytes
         self.assertNear(model.seconds(mode, 0.0), expected, 2.0)
 
     def test_float_gradients_take_a_ring_whatever_the_run_sent(self):
         for job in (Job(4, 1, BUCKETS, FLOATS), Job(4, 1, (), (1000, 70, 300_000, 5, 6))):
-            expected = float32_traffic(301_081, 4).received_bytes
+            expected = float_traffic(4 * 301_081, 4).received_bytes
             self.assertNear(
                 ExchangeModel(job, BYTES_ONLY, 0.1).seconds("float32", 1.0), expected, 2.0
             )
