@@ -56,6 +56,21 @@ def trained(
     return model
 
 
+class Exchanges(keras.callbacks.Callback):
+    """Keeps after which steps there was an exchange, and exchanges after the `due` ones."""
+
+    def __init__(self, due=()):
+        super().__init__()
+        self.steps = []
+        self._due = due
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch + 1 in self._due:
+            self.model.optimizer.synchronize()
+        if not self.model.optimizer.steps_since_exchange:
+            self.steps.append(batch + 1)
+
+
 def step_outside_of_fit(optimizer):
     """Takes a step of an optimizer, made by a function, in a loop of one's own."""
     strategy = terngrad_tf.TernGradStrategy(num_nodes=2)

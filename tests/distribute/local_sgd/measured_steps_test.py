@@ -16,6 +16,7 @@ from terngrad_tf.distribute.wire_selection.exchange_model import nearly_quickest
 from tests import runs
 from tests.distribute import processes
 from tests.distribute.local_sgd.local_steps_cases import (
+    Exchanges,
     ResumeCases,
     adamw,
     data,
@@ -27,28 +28,13 @@ WORKER = pathlib.Path(__file__).with_name("measured_steps_worker.py")
 SGD = keras.optimizers.SGD
 
 
-class Exchanges(keras.callbacks.Callback):
-    """Exchanges after given steps; keeps after which steps there was an exchange."""
-
-    def __init__(self, due=()):
-        super().__init__()
-        self.steps = []
-        self._due = due
-
-    def on_train_batch_end(self, batch, logs=None):
-        if batch + 1 in self._due:
-            self.model.optimizer.synchronize()
-        if not self.model.optimizer.steps_since_exchange:
-            self.steps.append(batch + 1)
-
-
 def examples():
     return tf.data.Dataset.from_tensor_slices(data(48)).repeat().batch(12)
 
 
-def compiled(sync_every, **options):
+def compiled(sync_every, num_nodes=2, **options):
     """A model and its optimizer."""
-    strategy = terngrad_tf.TernGradStrategy(num_nodes=2)
+    strategy = terngrad_tf.TernGradStrategy(num_nodes=num_nodes)
     with strategy.scope():
         model = network()
         optimizer = DiLoCo(adamw(), sync_every, outer=SGD(1.0))
@@ -77,9 +63,16 @@ class ChoiceTest(parameterized.TestCase, tf.test.TestCase):
 class AloneTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
     """One process with two replicas."""
 
-    @parameterized.parameters(1, 5)
-    def test_numbers_are_those_of_exchanges_after_the_same_steps(self, steps_per_execution):
-        options = {"steps_per_execution": steps_per_execution}
+    def test_numbers_are_those_of_exchanges_after_the_same_steps(self):
+        self.check_numbers(1)
+
+    @parameterized.parameters((5, 2), (1, 1), (1, 4))
+    @pytest.mark.slow
+    def test_numbers_of_several_steps_an_execution_and_other_replicas(self, steps, num_nodes):
+        self.check_numbers(steps, num_nodes)
+
+    def check_numbers(self, steps_per_execution, num_nodes=2):
+        options = {"steps_per_execution": steps_per_execution, "num_nodes": num_nodes}
         exchanges = Exchanges()
         model = fit("auto", exchanges, **options)
         period = model.optimizer.steps_of_round
@@ -137,6 +130,7 @@ class ProcessesTest(tf.test.TestCase):
             for name in first[job]:
                 self.assertAllEqual(first[job][name], second[job][name], msg=name)
             self.assertLess(first[job]["losses"][-1], first[job]["losses"][0])
+            self.assertAllEqual(first[job]["weights"], first[job]["weights_by_hand"])
 
 
 class ErrorsTest(parameterized.TestCase, tf.test.TestCase):

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from terngrad_tf import DiLoCo, TernGradStrategy
 from tests.distribute import processes
-from tests.distribute.local_sgd.local_steps_cases import data, network
+from tests.distribute.local_sgd.local_steps_cases import Exchanges, data, network
 
 
 class Losses(keras.callbacks.Callback):
@@ -20,19 +20,27 @@ class Losses(keras.callbacks.Callback):
         self.weights.append(self.model.get_weights()[0])
 
 
-def train(config):
-    """What callbacks saw, and the number of steps between exchanges."""
-    strategy = TernGradStrategy(grad_bits=config["grad_bits"])
+def fit(strategy, sync_every, exchanges):
+    """The optimizer, and what callbacks saw in 60 steps."""
     with strategy.scope():
         model = network()
-        optimizer = DiLoCo(keras.optimizers.SGD(0.05), "auto")
+        optimizer = DiLoCo(keras.optimizers.SGD(0.05), sync_every, outer=keras.optimizers.SGD(1.0))
         model.compile(optimizer, "mse")
     seen = Losses()
     dataset = tf.data.Dataset.from_tensor_slices(data(48)).repeat().batch(12)
-    model.fit(dataset, steps_per_epoch=60, verbose=0, callbacks=[seen])
+    model.fit(dataset, steps_per_epoch=60, verbose=0, callbacks=[exchanges, seen])
+    return optimizer, seen
+
+
+def train(config):
+    """What callbacks saw, and the number of steps between exchanges."""
+    strategy, exchanges = TernGradStrategy(grad_bits=config["grad_bits"]), Exchanges()
+    optimizer, seen = fit(strategy, "auto", exchanges)
+    _, by_hand = fit(strategy, 1000, Exchanges(exchanges.steps))
     return {
         "losses": seen.losses,
         "weights": seen.weights,
+        "weights_by_hand": by_hand.weights,
         "period": optimizer.steps_of_round,
         "traffic": strategy.traffic.received_bytes,
     }

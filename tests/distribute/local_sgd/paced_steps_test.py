@@ -16,6 +16,7 @@ from terngrad_tf.distribute.local_sgd.paced_steps import Plan, own_steps
 from tests import runs
 from tests.distribute import processes
 from tests.distribute.local_sgd.local_steps_cases import (
+    Exchanges,
     adamw,
     data,
     nesterov,
@@ -27,18 +28,6 @@ from tests.distribute.local_sgd.paced_steps_cases import expected
 
 WORKER = pathlib.Path(__file__).with_name("paced_steps_worker.py")
 SGD = keras.optimizers.SGD
-
-
-class Exchanges(keras.callbacks.Callback):
-    """Keeps after which steps there was an exchange."""
-
-    def __init__(self):
-        super().__init__()
-        self.steps = []
-
-    def on_train_batch_end(self, batch, logs=None):
-        if not self.model.optimizer.steps_since_exchange:
-            self.steps.append(batch + 1)
 
 
 class NumbersTest(parameterized.TestCase, tf.test.TestCase):
