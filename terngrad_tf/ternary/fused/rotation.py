@@ -194,14 +194,13 @@ class Rotation:
         )
 
     def _blocks(self, tensors):
-        """Returns blocks `[count, size]` of each run, in the tensor's type if it has one tensor."""
-        flat = [tf.reshape(tensor, [-1]) for tensor in tensors]
+        """Returns blocks `[count, size]` of each run, float32."""
+        # Not in the compiled functions: XLA lacks float16 where a processor cannot convert it.
+        flat = [tf.cast(tf.reshape(tensor, [-1]), tf.float32) for tensor in tensors]
         result = []
         for vector in self._vectors:
             for size, parts in vector.items():
                 pieces = [part.of(flat[part.tensor], size) for part in parts]
-                if len(pieces) > 1:
-                    pieces = [tf.cast(piece, tf.float32) for piece in pieces]
                 result.append(tf.reshape(_joined(pieces), [-1, size]))
         return result
 
