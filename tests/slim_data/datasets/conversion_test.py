@@ -287,7 +287,7 @@ class ProgramTest(tf.test.TestCase):
     def test_errors_are_one_line_and_a_status(self):
         folder = samples.new_folder(self)
         for arguments, part in (
-            (["--dataset_name", "mnits", "--dataset_dir", folder], "must be one of digits, mnist"),
+            (["--dataset_name", "mnits", "--dataset_dir", folder], "must be one of digits,"),
             (
                 ["--dataset_name", "mnist", "--dataset_dir", folder, "--source", "files"],
                 "train-images-idx3-ubyte.gz",

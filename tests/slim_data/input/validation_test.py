@@ -186,7 +186,7 @@ class ProgramTest(tf.test.TestCase):
         folder = samples.new_folder(self)
         for arguments, part in (
             (["--dataset_dir", folder], "--dataset_name"),
-            (["--dataset_name", "mnits", "--dataset_dir", folder], "must be one of digits, mnist"),
+            (["--dataset_name", "mnits", "--dataset_dir", folder], "must be one of digits,"),
             (["--dataset_name", "mnist", "--dataset_dir", folder], "No train files"),
             (["--dataset_name", "mnist", "--dataset_dir", folder, "stray"], "stray"),
         ):

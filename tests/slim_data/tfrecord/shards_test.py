@@ -118,7 +118,7 @@ class ShardsTest(tf.test.TestCase):
         self.assert_data_error([path, "directory"], slim_data.count_examples, [path])
 
     def test_unknown_names_and_splits_list_the_known(self):
-        self.assert_data_error(["digits, mnist", "'minst'"], slim_data.info, "minst")
+        self.assert_data_error(["digits, ", "'minst'"], slim_data.info, "minst")
         parts = ["`split`", "train, test", "'validation'"]
         self.assert_data_error(parts, slim_data.find_files, "mnist", self.folder, "validation")
 
