@@ -13,7 +13,7 @@ MOST = {("resnet_50", "ternary"): 650, ("resnet_50", "words"): 950}
 
 
 class FirstStepTest(unittest.TestCase):
-    @pytest.mark.slow
+    @pytest.mark.long
     @unittest.skipUnless(sys.platform == "linux", "reads /proc")
     def test_an_exchange_holds_nothing_as_large_as_all_gradients(self):
         for cell, (measured,) in cells.measure("first_step", list(MOST), 1).items():

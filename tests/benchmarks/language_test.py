@@ -104,7 +104,7 @@ class LanguageTest(unittest.TestCase):
         self.assertIn(tables.table(runs), page)
         self.assertIn(tables.rates(runs), page)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_finished_runs_are_not_done_again(self):
         folder = self.folder()
         ways = ("every step, ternary", "every 8 steps, 4-bit")

@@ -64,7 +64,7 @@ class ChaosTest(tf.test.TestCase):
         options = "--hosts=2 --incidents=3 --seed=3 --events=killed,disk_full,cut_briefly"
         self.assertLen(self.disturb(*options.split()), 3)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_the_rest_goes_on_without_a_host_and_then_without_the_chief(self):
         options = "--hosts=3 --min_workers=1 --incidents=1 --events=away --runs=0"
         [[_, seconds_alone, seconds_together]] = self.disturb(*options.split())

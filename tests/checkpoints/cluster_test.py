@@ -19,7 +19,6 @@ from tests.distribute import processes
 PROGRAM = pathlib.Path(programs.__file__)
 
 
-@pytest.mark.slow
 class ClusterTest(tf.test.TestCase):
     def start(self, name, kill=None, **options):
         """What two processes left, their statuses and outputs; `kill` are more options of one."""
@@ -38,6 +37,7 @@ class ClusterTest(tf.test.TestCase):
         results = [dict(np.load(path)) if os.path.exists(path) else None for path in saved]
         return results, [process.returncode for process in started], outputs
 
+    @pytest.mark.slow
     def test_two_processes(self):
         root = pathlib.Path(self.get_temp_dir()) / "saved"
         optimizers = ["adam", "diloco"]
@@ -76,11 +76,11 @@ class ClusterTest(tf.test.TestCase):
             self.assertEqual(whole[index].keys(), results[index].keys())
             for name, array in whole[index].items():
                 self.assertAllEqual(array, results[index][name], (index, name))
-        self.check_copies(root)
         self.check_one_process(root, results[0])
 
-    def check_copies(self, root):
-        """The other process has the newest checkpoint, and the chief another one or none."""
+    @pytest.mark.long
+    def test_a_chief_that_lost_its_newest_checkpoint_takes_the_others(self):
+        root = pathlib.Path(self.get_temp_dir()) / "copies"
         folders = {index: {"folder": str(root / f"own-{index}")} for index in range(2)}
         copied = {"num_nodes": 1, "num_copies": 1, "optimizers": ["adam"]}
         first, statuses, outputs = self.start("copied", folders, **copied)

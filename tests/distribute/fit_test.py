@@ -44,7 +44,7 @@ class FitTest(tf.test.TestCase):
         # 130 examples in batches of 64: the last batch leaves two of the four replicas without any.
         self.assert_replicas_equal(self.fit())
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_training_is_repeatable(self):
         self.assert_same(weights(self.fit()), weights(self.fit()))
 

@@ -161,7 +161,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         )
         return model.get_weights()
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_no_epoch_leaves_the_moving_average_or_the_last_weights_as_they_were(self):
         average = self.train("no_epoch", epochs=0)
         again = self.train("no_epoch", epochs=0)

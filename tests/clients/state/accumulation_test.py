@@ -34,7 +34,7 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
         self.check("keras", before=[2], after=[2])
 
     @parameterized.parameters(*cases.WAYS)
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_some_numbers_of_replicas_go_on_from_each_others_files(self, way):
         self.check(way, before=[0, 4], after=[0, 2])
 

@@ -17,7 +17,7 @@ class SparseRowsTest(ClientTest):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 class AllSparseRowsTest(ClientTest):
     num_replicas = (4,)
 

@@ -100,7 +100,7 @@ class AgreementTest(tf.test.TestCase):
             outputs[0],
         )
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_who_stops_training_alone_is_found_out(self):
         _, statuses, outputs = self.run_two("alone_worker.py", "stops")
         self.assertEqual(statuses, [3, 3], outputs)
@@ -111,7 +111,7 @@ class AgreementTest(tf.test.TestCase):
                 output,
             )
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_a_chief_that_has_ended_or_a_process_that_fails_or_compares_is_named(self):
         addresses, statuses, outputs = self.run_two("alone_worker.py", "ends")
         self.assertEqual(statuses, [0, 3], outputs)

@@ -90,15 +90,20 @@ class ClusterDataTest(ClusterTest):
             self.assertNotIn("\n", found[name])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 class MoreClusterDataTest(ClusterTest):
-    JOBS = {"orders": {}, "own": {}, "seeded": {}}
+    JOBS = {"orders": {}, "own": {}}
 
     def test_every_example_is_used_once_in_every_epoch(self):
         self.check_orders()
 
     def test_all_examples_of_each_process_are_used_and_epochs_end_together(self):
         self.check_own()
+
+
+@pytest.mark.slow
+class SeededDataTest(ClusterTest):
+    JOBS = {"seeded": {}}
 
     def test_seeded_training_is_that_of_keras_in_one_process(self):
         found = self.both("seeded")

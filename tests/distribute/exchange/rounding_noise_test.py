@@ -59,7 +59,7 @@ class RoundingNoiseTest(parameterized.TestCase, tf.test.TestCase):
         self.check_sums_that_are_rounded_again(1, 2)
 
     @parameterized.parameters((1, 8), (2, 4), (4, 4))
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_sums_of_finer_codes_and_more_replicas_that_are_rounded_again(self, grad_bits, count):
         self.check_sums_that_are_rounded_again(grad_bits, count)
 

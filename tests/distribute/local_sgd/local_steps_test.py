@@ -149,7 +149,7 @@ class VisibleTest(parameterized.TestCase, tf.test.TestCase):
         model.fit(x, y, batch_size=4, verbose=0)
         self.assertAllClose(model.get_weights(), loaded, rtol=0, atol=0)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_an_optimizer_that_is_compiled_anew_trains_what_is_seen(self):
         def fit(optimizers):
             strategy = terngrad_tf.TernGradStrategy(num_nodes=2, grad_bits=32)
@@ -329,7 +329,7 @@ class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(loaded.get_weights()[0], model.get_weights()[0])
         self.assertEqual(loaded.optimizer.sync_every, 4)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_a_model_saved_between_exchanges_evaluates_without_a_strategy(self):
         path = os.path.join(self.get_temp_dir(), "saved.keras")
         _, model = self.compiled()
@@ -357,7 +357,6 @@ class ProcessesTest(tf.test.TestCase):
             jobs={
                 "float": {"grad_bits": 32},
                 "ternary": {"grad_bits": 1},
-                "in_turn": {"grad_bits": 32, "fragments": 2},
                 "overlapping": {"grad_bits": 32, "fragments": 2, "overlap": 2},
                 "resume": {},
             },
@@ -375,18 +374,17 @@ class ProcessesTest(tf.test.TestCase):
             self.assertAllClose(self.results[0]["float"][str(index)], weight, rtol=2e-5, atol=2e-6)
 
     def test_groups_are_exchanged_in_turn(self):
-        for job, overlap in (("in_turn", 0), ("overlapping", 2)):
-            expected = trained_apart(
-                *(adamw, nesterov, 2, 4),
-                groups=[[0], [1, 2, 3, 4, 5]],
-                overlap=overlap,
-                batch_norm=True,
-                epoch_lengths=[6, 6],
-            )
-            for index, weight in enumerate(expected):
-                first, second = (result[job][str(index)] for result in self.results)
-                self.assertAllEqual(first, second)
-                self.assertAllClose(first, weight, rtol=2e-5, atol=2e-6)
+        expected = trained_apart(
+            *(adamw, nesterov, 2, 4),
+            groups=[[0], [1, 2, 3, 4, 5]],
+            overlap=2,
+            batch_norm=True,
+            epoch_lengths=[6, 6],
+        )
+        for index, weight in enumerate(expected):
+            first, second = (result["overlapping"][str(index)] for result in self.results)
+            self.assertAllEqual(first, second)
+            self.assertAllClose(first, weight, rtol=2e-5, atol=2e-6)
 
     def test_a_run_that_stopped_in_an_exchange_goes_on_exactly(self):
         for result in self.results:

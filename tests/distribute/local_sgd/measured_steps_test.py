@@ -67,7 +67,7 @@ class AloneTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
         self.check_numbers(1)
 
     @parameterized.parameters((5, 2), (1, 1), (1, 4))
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_numbers_of_several_steps_an_execution_and_other_replicas(self, steps, num_nodes):
         self.check_numbers(steps, num_nodes)
 

@@ -157,13 +157,13 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(weight.numpy(), value, rtol=2e-5, atol=2e-6, msg=weight.path)
 
 
-@pytest.mark.slow
 class OptionsTest(parameterized.TestCase, tf.test.TestCase):
     """Other people's ways to train."""
 
     def optimizer(self):
         return DiLoCo(adamw(), 4, outer=nesterov(), fragments=2, overlap=1)
 
+    @pytest.mark.long
     def test_steps_per_execution(self):
         one, several = (
             trained(
@@ -177,6 +177,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         for a, b in zip(one.get_weights(), several.get_weights(), strict=True):
             self.assertAllEqual(a, b)
 
+    @pytest.mark.slow
     def test_loss_scaling_skips_a_step_on_all_replicas(self):
         strategy = terngrad_tf.TernGradStrategy(num_nodes=2, grad_bits=32)
         with strategy.scope():
@@ -191,6 +192,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(local.outer.iterations.numpy(), 3)
         self.assertTrue(all(np.isfinite(weight).all() for weight in model.get_weights()))
 
+    @pytest.mark.slow
     def test_weights_change_where_an_exchange_ends(self):
         seen = []
 
@@ -206,6 +208,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         first, second = GROUPS[2]
         self.assertEqual(changed, [[], [], first, [], second, [], first, [], second])
 
+    @pytest.mark.slow
     def test_a_replica_without_examples_applies_what_all_do(self):
         """An exchange ends in the last step, in which half of the replicas have no examples."""
         model = trained(
@@ -217,7 +220,6 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertTrue(all(np.isfinite(weight).all() for weight in model.get_weights()))
 
 
-@pytest.mark.slow
 class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
     """Runs that stop while changes travel and go on, to the bit."""
 
@@ -231,10 +233,15 @@ class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
             model.compile(optimizer, "mse")
         return strategy, model
 
-    @parameterized.parameters(("checkpoint", 7), ("keras", 9))
-    def test_while_an_exchange_is_under_way(self, kind, step):
+    @pytest.mark.slow
+    def test_while_an_exchange_is_under_way(self, kind="checkpoint", step=7):
         self.assert_goes_on(kind, step, 17)
 
+    @pytest.mark.long
+    def test_while_an_exchange_is_under_way_from_a_keras_file(self):
+        self.test_while_an_exchange_is_under_way("keras", 9)
+
+    @pytest.mark.slow
     def test_going_back_while_another_exchange_is_under_way(self):
         path = os.path.join(self.get_temp_dir(), "back")
 

@@ -151,7 +151,7 @@ class WritingTest(tf.test.TestCase):
             self.assertLen(self.modified(), 9)
             self.assert_no_file_is_half()
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_errors_in_a_process_are_raised_here(self):
         for error, kind in (
             (slim_data.DataError("record 2500 is damaged"), slim_data.DataError),

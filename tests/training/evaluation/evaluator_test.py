@@ -99,7 +99,7 @@ class EvaluatorTest(tf.test.TestCase):
         finally:
             gc.enable()
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_a_class_that_the_network_does_not_have_is_missed(self):
         model = keras.Sequential([keras.Input([3]), keras.layers.Activation("linear")])
         images, labels = np.eye(3, dtype="float32"), np.array([0, 1, 7], "int32")
@@ -172,7 +172,7 @@ class EvaluatorTest(tf.test.TestCase):
         with self.assertRaisesRegex(training.UserError, "`device` must be .*device='shoe:0:0'"):
             self.evaluate(device="shoe:0:0")
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_the_end_of_the_training_ends_a_long_wait(self):
         options = self.train_config.changed(train_dir=str(self.root / "waited"), max_steps=10)
         looks = threading.Event()

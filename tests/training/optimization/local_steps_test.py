@@ -59,7 +59,7 @@ class LocalStepsTest(tf.test.TestCase):
         scalars = report.read_scalars(self.root / "whole")
         self.assertAllClose(scalars["traffic/received_bytes"][10], result.traffic.received_bytes)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_evaluation_finds_averages_and_weights(self):
         result, _ = self.train("evaluated", 8, optimizer="adam")
         for restore_avg_var in (False, True):
@@ -91,7 +91,7 @@ class LocalStepsTest(tf.test.TestCase):
             result.traffic.received_bytes, at_once.traffic.received_bytes, rtol=0.001
         )
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_by_seconds_a_run_goes_on_from_what_all_exchanged(self):
         by_seconds = {"sync_every": 0, "sync_seconds": 100.0}
         self.train("seconds", 3, **by_seconds)

@@ -114,7 +114,7 @@ class StatisticsAverageTest(tf.test.TestCase):
         self.assertEqual(int(optimizer.inner_optimizer.iterations.numpy()), len(values) - 2)
         self.assert_average(average, [v for step, v in enumerate(values) if step not in (2, 4)])
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_local_steps_average_what_exchanges_leave(self):
         for options in ({}, {"fragments": 2}, {"overlap": 1}):
 

@@ -96,7 +96,7 @@ class PhaseOneTest(tf.test.TestCase):
             )
         self.assertEqual(result.num_examples, 10)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_a_fixed_loss_scale_cancels_and_overflows_end_the_run(self):
         plain, scaled = (
             self.weights(self.train(f"scale-{scale}", 2, loss_scale=scale))

@@ -43,7 +43,7 @@ class OptimizersTest(tf.test.TestCase, parameterized.TestCase):
     def test_one_and_four_replicas_train_as_plain_keras(self, num_replicas):
         self.check(optimizer_cases.train(TernGradStrategy(num_replicas, grad_bits=32)))
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_replicas_with_steps_run_eagerly(self):
         tf.config.run_functions_eagerly(True)
         self.addCleanup(tf.config.run_functions_eagerly, False)

@@ -94,7 +94,7 @@ class CompiledStepsTest(tf.test.TestCase, parameterized.TestCase):
         self.check_plain_keras_numbers(2, recurrence, texts)
 
     @parameterized.parameters(1, 3)
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_fewer_and_more_replicas_give_plain_keras_numbers(self, replicas):
         self.check_plain_keras_numbers(replicas, convolutions, images)
 
