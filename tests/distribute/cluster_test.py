@@ -27,19 +27,18 @@ def flat(tensors):
 class ClusterTest(tf.test.TestCase):
     @classmethod
     def run_jobs(cls, num_processes, jobs):
-        """Starts the processes once for all tests of a class; what each left of each job."""
+        """Starts the processes once for all tests of a class; keeps the results of each."""
         cls.folder = str(runs.class_folder(cls))
         cls.results = processes.run(WORKER, num_processes, cls.folder, jobs=jobs)
 
     def of(self, job):
-        """What each process left of a job."""
+        """The results of a job, one for each process."""
         return [result[job] for result in self.results]
 
     def check_wires(self, num_local, wires):
-        """Every wire gives on every process what replicas of one process give, measured or not.
+        """Each wire gives on each process what one process gives, measured or not.
 
-        By the paper's rule, which all wires take; rotated gradients are tested in
-        `rotated_test.py`.
+        All wires take the paper's rule; `rotated_test.py` tests rotated gradients.
         """
         results = self.of("reduce")
         num_workers = len(results) * num_local
@@ -52,7 +51,7 @@ class ClusterTest(tf.test.TestCase):
             expected = lossless
             if wire not in (*LOSSLESS, "auto"):
                 if num_local > 1:
-                    # Chunks differ from those of one process; all must still agree.
+                    # Chunks differ from a single process's; all processes must still agree.
                     expected = [results[0][f"{wire}/{i}"] for i in range(len(lossless))]
                 else:
                     strategy = TernGradStrategy(
@@ -65,7 +64,7 @@ class ClusterTest(tf.test.TestCase):
             self.check_telemetry(wire, gradients)
 
     def check_telemetry(self, wire, gradients):
-        """Samples tell how far the reduced gradients are from the float ones, as all see it."""
+        """Samples measure the error of reduced gradients, with equal results on all processes."""
         results = self.of("reduce")
         floats = flat(np.sum(g, axis=0, dtype=np.float64) for g in zip(*gradients, strict=True))
         reduced = flat(results[0][f"{wire}/{i}"] for i in range(len(gradients[0])))
@@ -77,7 +76,7 @@ class ClusterTest(tf.test.TestCase):
             # Four standard deviations of the sketches' lengths.
             self.assertNear(cosine, reduced @ floats / lengths, 4 * 0.008 * cosine)
             self.assertNear(relative_error, error, 4 * 0.011 * error)
-            # At 2.5 deviations a normal gradient has E|g| / 2.5.
+            # If clipped at 2.5 deviations, a normal gradient has a share of E|g| / 2.5.
             self.assertNear(share, np.sqrt(2 / np.pi) / 2.5, 0.02)
             self.assertEqual(result[f"{wire}/measured_bytes"], result[f"{wire}/received_bytes"])
             self.assertAllGreaterEqual(result[f"{wire}/seconds"], 0.0)
@@ -85,14 +84,14 @@ class ClusterTest(tf.test.TestCase):
 
 
 class TwoProcessesTest(ClusterTest):
-    # All others with more replicas, below, and in `wires_test.py`.
+    # The tests below and `wires_test.py` try the other wires, with more replicas.
     WIRES = ("auto", "bidirectional")
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         jobs = {
-            # Finer codes both ways: `rotated_test.py`.
+            # `rotated_test.py` tests finer codes both ways.
             "reduce": {"wires": list(cls.WIRES), "finer_wires": ["auto"]},
             "overlap": {},
             "train": {"steps_per_execution": 2},
@@ -114,11 +113,11 @@ class TwoProcessesTest(ClusterTest):
             for result in self.of("reduce"):
                 np.testing.assert_array_equal(result[f"auto/finer/{index}"], want)
 
-    def test_auto_bits_are_those_of_the_mode_that_all_take(self):
+    def test_auto_bits_follow_the_mode_of_all_processes(self):
         reduced, chosen = self.of("reduce"), self.of("choose_mode")
         for of_wire, of_mode in zip(reduced, chosen, strict=True):
             self.assertStartsWith(str(of_mode["finer/choice"]), 'grad_bits="auto" takes 4 bits for')
-            # What is expected of links at hand depends on the machine.
+            # The choice on measured links depends on the machine.
             self.assertEqual(of_mode["measured/choice"], chosen[0]["measured/choice"])
             for index in range(len(gradients_of(0))):
                 self.assertAllEqual(of_mode[f"finer/{index}"], of_wire[f"auto/finer/{index}"])
@@ -126,7 +125,7 @@ class TwoProcessesTest(ClusterTest):
 
     def test_a_layer_is_exchanged_while_an_earlier_one_computes_its_gradient(self):
         for result in self.of("overlap"):
-            # NaN where the last layer did not come.
+            # NaN if the last layer was not exchanged in time.
             self.assertAllEqual(result["first"], np.full([2048], 1.0 - 2 * 2 * 2048))
 
     def test_fit_evaluate_predict_and_save_on_the_chief(self):
@@ -134,7 +133,7 @@ class TwoProcessesTest(ClusterTest):
         self.assertEqual(str(first["digest"]), str(second["digest"]))
         for key in ("loss", "accuracy", "history_loss", "validation_loss", "predictions"):
             np.testing.assert_array_equal(first[key], second[key], err_msg=key)
-        # What the chief saved is the model that both evaluated, read without any strategy.
+        # The chief's file holds the model that both evaluated; it loads without a strategy.
         model = keras.models.load_model(os.path.join(self.folder, "model.keras"))
         x, y = data()
         predictions = model.predict(x, verbose=0)
@@ -159,13 +158,13 @@ class TwoProcessesTest(ClusterTest):
         events, lines = sorted(folder.iterdir())
         self.assertStartsWith(events.name, "events.")
         records = [json.loads(line) for line in lines.read_text().splitlines()]
-        # 130 examples are three steps an epoch, run by two and one.
+        # An epoch of 130 examples has three steps, executed as two and one.
         self.assertEqual([record["step"] for record in records], [2, 5, 6])
         for record in records:
             self.assertEqual(record["num_members"], 2)
             self.assertGreater(record["exchange_seconds"], 0.0)
 
-    def test_advice_is_of_links_that_all_found_the_same(self):
+    def test_advice_is_for_links_measured_alike_by_all(self):
         results = self.of("train")
         self.assertAllEqual(results[0]["links"], results[1]["links"])
         self.assertAllGreater(results[0]["links"], 0.0)
@@ -198,7 +197,7 @@ class TwoProcessesWithTwoWorkersTest(ClusterTest):
         received = {wire: int(result[f"{wire}/received_bytes"]) for wire in WIRES}
         of_fixed_size = [w for w in LOSSLESS if w != "sparse"]
         self.assertEqual(received["auto"], min(received[w] for w in of_fixed_size))
-        # Two bits a code are the most, a bit for each unit of 64 the least.
+        # A code takes at most two bits; a unit of 64 codes takes at least one.
         for wire in ("sparse", "sparse_bidirectional"):
             self.assertBetween(received[wire], received["auto"] / 50, 2 * received["auto"])
 
@@ -206,7 +205,7 @@ class TwoProcessesWithTwoWorkersTest(ClusterTest):
         for result in self.of("choose"):
             self.assertEqual(str(result["slow/wire"]), "sparse")
             self.assertLess(result["slow/received_bytes"], result["usual/received_bytes"])
-            # What is expected of links at hand depends on the machine.
+            # The choice on measured links depends on the machine.
             self.assertIn(str(result["measured/wire"]), LOSSLESS)
             self.assertEqual(result["measured/wire"], self.of("choose")[0]["measured/wire"])
             for name in ("slow", "measured"):
@@ -239,7 +238,7 @@ class TwoProcessesWithTwoWorkersTest(ClusterTest):
             self.assertEqual(negative + zero + positive, gradients[0][3].size)
         self.assertNotAllEqual(results[0]["statistics"], results[1]["statistics"])
 
-    def test_dropout_masks_are_those_of_as_many_virtual_workers(self):
+    def test_dropout_masks_match_those_of_virtual_workers(self):
         expected, states = draw_masks(TernGradStrategy(4))
         for rank, result in enumerate(self.of("masks")):
             self.assertAllEqual(result["masks"], expected[:, 2 * rank : 2 * rank + 2])
@@ -248,7 +247,7 @@ class TwoProcessesWithTwoWorkersTest(ClusterTest):
 
 @pytest.mark.long
 class ThreeProcessesTest(ClusterTest):
-    # Two of the same remainder, which could be taken for one shape.
+    # Two have the same remainder and could be mistaken for one shape.
     SIZES = (1, 7, 20000, 2**18, 2**20)
 
     @classmethod

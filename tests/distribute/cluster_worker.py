@@ -1,4 +1,4 @@
-"""One process of a cluster: does what its argument says and leaves the results in a file.
+"""One process of a cluster: runs the jobs that its argument names and saves the results.
 
 Run by `cluster_test.py` with TF_CONFIG set: `python cluster_worker.py OUTPUT.npz JSON`.
 """
@@ -20,7 +20,7 @@ from tests.distribute.samples import build, data, draw_masks, gradients_of, redu
 
 
 def reduce_gradients(config):
-    """The reduced tensors for every wire, each with a strategy of its own."""
+    """The reduced tensors for each wire, with one strategy per wire."""
     results = {}
     for wire in config["wires"]:
         strategy = TernGradStrategy(
@@ -50,10 +50,10 @@ def reduce_gradients(config):
 
 
 def choose(config):
-    """What a step of each wire leaves, where "auto" meets the measured links and slow ones."""
+    """Results of a step with "auto" on measured and on slow links, and with "allgather"."""
     slow = links.Link(8 / 1e6, 1e-3)
     rng = np.random.default_rng(0)
-    # Few elements are large, so few codes are not 0.
+    # Few elements are large, so few codes are nonzero.
     gradients = [
         [(rng.standard_normal(shape) ** 5).astype(np.float32) for shape in config["shapes"]]
         for _ in range(2)
@@ -77,7 +77,7 @@ def choose(config):
 
 
 def choose_mode(config):
-    """What a step leaves in the mode that is the quickest as measured, and with codes of 4 bits."""
+    """Results of a step in the mode that measurements choose, and in 4-bit mode."""
     del config
     seconds = {mode.name: 1.0 + (mode.name != "4 bits") for mode in mode_choice.MODES}
     expected = mock.patch.object(mode_choice, "expected_seconds", return_value=seconds)
@@ -93,7 +93,7 @@ def choose_mode(config):
 
 
 class Wires(keras.callbacks.Callback):
-    """Keeps which wires steps took."""
+    """Records the wires that steps take."""
 
     def __init__(self, strategy):
         super().__init__()
@@ -105,7 +105,7 @@ class Wires(keras.callbacks.Callback):
 
 
 def tried(config):
-    """What `fit` leaves where steps try wires, and with one wire; and what was tried."""
+    """Results of `fit` with wires that steps try and with one wire, and the wires taken."""
     del config
     slow = links.Link(8 / 1e3, 1e-6)
     x, y = data()
@@ -136,7 +136,7 @@ def tried(config):
 
 
 def collectives(config):
-    """What processes that bring multiples of 0, 1, 2... gather, add up and find to be largest."""
+    """The results of collectives; each process brings other multiples of 0, 1, 2..."""
     group = TernGradStrategy().extended.process_group
     results = {}
     for size in config["sizes"]:
@@ -153,7 +153,7 @@ def collectives(config):
 
 
 def float_steps(config):
-    """Reduced tensors of a ternary and of a float step of one strategy, and float ones."""
+    """Reduced tensors of a ternary and a float step of one strategy, and of a float strategy."""
     strategies = {
         "mixed": TernGradStrategy(
             config["num_local"],
@@ -177,17 +177,17 @@ def float_steps(config):
 
 
 def optimizers(config):
-    """What every case's optimizer makes of float gradients."""
+    """Trains every case's optimizer with float gradients."""
     return optimizer_cases.train(TernGradStrategy(config["num_local"], grad_bits=32))
 
 
 def uneven(config):
-    """Training on batches that do not divide evenly."""
+    """Trains on batches that do not divide evenly."""
     return uneven_cases.train(TernGradStrategy(config["num_local"], grad_bits=32))
 
 
 def masks(config):
-    """The dropout mask that each local worker draws in two steps, and the states left behind."""
+    """The dropout masks of each local worker in two steps, and the final states."""
     strategy = TernGradStrategy(config["num_local"])
     drawn, states = draw_masks(strategy)
     return {"masks": drawn, "states": states}
@@ -201,12 +201,12 @@ def train(config):
     telemetry = Telemetry(os.path.join(config["folder"], "telemetry"), every=2)
     fitted = {"epochs": 2, "validation_data": (x, y), "callbacks": [telemetry]}
     history = model.fit(x, y, batch_size=64, verbose=0, **fitted)
-    advice, told = advise(strategy), advise(strategy, bits_per_second=1e4)
+    advice, slow_advice = advise(strategy), advise(strategy, bits_per_second=1e4)
     loss, accuracy = model.evaluate(x, y, batch_size=43, verbose=0)
     predictions = model.predict(x, batch_size=64, verbose=0)
     weights = [v.numpy() for v in model.variables + model.optimizer.variables]
     if strategy.is_chief:
-        # Nobody else takes part: saving must not wait for the others.
+        # Saving must not wait for the other processes.
         model.save(os.path.join(config["folder"], "model.keras"))
         model.save_weights(os.path.join(config["folder"], "model.weights.h5"))
         tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(
@@ -217,7 +217,7 @@ def train(config):
         "digest": digest,
         "advice": str(advice),
         "links": [advice.link.seconds_per_byte, advice.link.message_seconds],
-        "float32_seconds": [advice.seconds["float32"], told.seconds["float32"]],
+        "float32_seconds": [advice.seconds["float32"], slow_advice.seconds["float32"]],
         "loss": loss,
         "accuracy": accuracy,
         "history_loss": history.history["loss"],
@@ -227,7 +227,7 @@ def train(config):
 
 
 def compiled(config):
-    """Weights that float steps leave if XLA compiles them."""
+    """Weights after float steps that XLA compiles."""
     strategy = TernGradStrategy(config["num_local"], grad_bits=32)
     model = build(strategy, synchronized=True, dropout=0.0, jit_compile=True)
     model.fit(*data(), batch_size=64, shuffle=False, verbose=0)
@@ -235,7 +235,7 @@ def compiled(config):
 
 
 def overflow(config):
-    """Mixed precision with an overflow on the last worker only."""
+    """Trains in mixed precision; only the last worker overflows."""
     strategy = TernGradStrategy(config["num_local"])
     keras.mixed_precision.set_global_policy("mixed_float16")
     model = build(strategy, dropout=0.0)
@@ -251,7 +251,7 @@ def overflow(config):
 
 
 def overlap(config):
-    """Whether the last layer's scale is shared before the first layer has a gradient."""
+    """Makes the first layer's gradient wait until the last layer's scale is shared."""
     del config
     strategy = TernGradStrategy(1, statistics_freq=1, quantization=Quantization(rotate=False))
 
@@ -288,7 +288,7 @@ def overlap(config):
 
 
 if __name__ == "__main__":
-    # In `overlap` one thread may wait in the first layer's gradient.
+    # One thread may wait in the first layer's gradient in `overlap`.
     tf.config.threading.set_inter_op_parallelism_threads(4)
     jobs = {
         "collectives": collectives,

@@ -1,4 +1,4 @@
-"""Tests of cluster descriptions: flags, rank tables, and the resolvers of TensorFlow itself."""
+"""Tests of cluster descriptions: flags, rank tables, and TensorFlow's resolvers."""
 
 import json
 import os
@@ -63,7 +63,7 @@ class HostsTest(tf.test.TestCase):
         self.assertEqual((resolver.task_type, resolver.task_id), ("worker", task))
         self.assertEqual(resolver.rpc_layer, "grpc")
 
-    def test_parameter_servers_are_a_job_of_their_own(self):
+    def test_parameter_servers_form_a_separate_job(self):
         options = {"worker_hosts": "a:1,b:1", "ps_hosts": "c:1"}
         resolver = cluster_from_hosts(**options, job_name="ps", task_id=0)
         self.assertEqual(
@@ -155,7 +155,7 @@ class RankTableTest(tf.test.TestCase):
 
 
 class StrategyTest(tf.test.TestCase):
-    """What the strategy says where it is not made as it should."""
+    """Errors of a strategy that is made wrongly."""
 
     def test_a_pipeline_made_before_the_strategy_is_one_line_that_says_what_to_move(self):
         tf.data.Dataset.range(2).batch(2)
@@ -172,7 +172,7 @@ class StrategyTest(tf.test.TestCase):
 
 
 class StockResolversTest(tf.test.TestCase):
-    """What the documentation says of TensorFlow's own resolvers."""
+    """The documentation's statements about TensorFlow's resolvers."""
 
     def test_a_process_that_is_no_worker_is_refused(self):
         jobs = {"worker": ["localhost:1"], "evaluator": ["localhost:2"]}
@@ -188,7 +188,7 @@ class StockResolversTest(tf.test.TestCase):
             "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
             "SLURM_STEP_NUM_TASKS": "2",
             "SLURM_PROCID": "1",
-            # Which the resolver sets.
+            # The resolver sets it.
             "CUDA_VISIBLE_DEVICES": "",
         }
         with mock.patch.dict(os.environ, environment):

@@ -1,4 +1,4 @@
-"""A process of a cluster of another size than its program was told ends in one line."""
+"""A process whose cluster has an unexpected size exits with one line."""
 
 import json
 import os
@@ -36,7 +36,7 @@ class ClusterSizeTest(tf.test.TestCase):
         os.environ[VARIABLE] = "3"
         variable = f"the environment variable {VARIABLE}"
         self.assertEqual(self.refused(), f"{variable} {RULE}. Received: 3, {ALONE}")
-        # The argument says more than the environment does.
+        # The argument takes precedence over the environment.
         self.assertEqual(
             TernGradStrategy(cluster_options=ClusterOptions(num_processes=1)).num_processes, 1
         )
@@ -56,7 +56,7 @@ class ClusterSizeTest(tf.test.TestCase):
             f"`num_processes` {RULE}. Received: 1, with a cluster of 2",
         )
 
-    def test_what_is_no_number_of_processes_is_refused(self):
+    def test_invalid_numbers_of_processes_are_refused(self):
         for value in (0, -2, 1.0, True, "2"):
             self.assertStartsWith(
                 self.refused(num_processes=value), "`num_processes` must be a positive integer."

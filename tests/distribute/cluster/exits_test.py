@@ -1,4 +1,4 @@
-"""What is left on standard error by programs of a cluster that fails, as their users see it."""
+"""Tests of what users see on standard error if a cluster fails."""
 
 import pathlib
 import signal
@@ -26,7 +26,7 @@ class ExitsTest(tf.test.TestCase):
         return addresses, [process.returncode for process in started], outputs
 
     @pytest.mark.slow
-    def test_the_others_end_with_what_a_process_said_alone(self):
+    def test_the_others_report_the_error_of_one_process(self):
         addresses, statuses, outputs = self.run_cluster(2, 200)
         self.assertEqual(statuses, [3, 1], outputs)
         self.assertNotIn("Traceback", outputs[0])
@@ -38,7 +38,7 @@ class ExitsTest(tf.test.TestCase):
         self.assertIn("Traceback", outputs[1])
         self.assertIn("ValueError: no data on this process", outputs[1])
 
-    def test_a_process_that_does_not_come_is_one_line(self):
+    def test_a_missing_process_gives_one_line(self):
         addresses, statuses, outputs = self.run_cluster(1, 1)
         self.assertEqual(statuses, [3], outputs)
         self.assertNotIn("Traceback", outputs[0])
@@ -49,13 +49,13 @@ class ExitsTest(tf.test.TestCase):
             "; if it was started, TF_CONFIG may not be set there [terngrad explain E21]",
         )
 
-    def test_an_interrupt_within_the_context_is_one_line(self):
+    def test_an_interrupt_within_the_context_gives_one_line(self):
         status, error = self.interrupted("exit_on_peer_error()")
         self.assertEqual((status, error.splitlines()[-1]), (130, "-c: error: interrupted"))
         self.assertNotIn("Traceback", error)
 
     @pytest.mark.slow
-    def test_an_interrupt_without_the_context_is_a_short_traceback(self):
+    def test_an_interrupt_outside_the_context_gives_a_short_traceback(self):
         status, error = self.interrupted("contextlib.nullcontext()")
         self.assertEqual((status, error.splitlines()[-1]), (-signal.SIGINT, "KeyboardInterrupt"))
         _, _, traceback = error.partition("Traceback")
@@ -63,7 +63,7 @@ class ExitsTest(tf.test.TestCase):
         self.assertNotIn("Traceback", traceback)
 
     def interrupted(self, context):
-        """Status and errors of a program that is interrupted in a step, within a context."""
+        """Status and standard error of a program interrupted in a step inside `context`."""
         source = f"""if True:
             import contextlib, os, signal
             import keras, numpy as np
@@ -84,7 +84,7 @@ class ExitsTest(tf.test.TestCase):
         ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
         return ended.returncode, ended.stderr
 
-    def test_what_a_process_tells_the_others_is_short_and_printable(self):
+    def test_messages_to_other_processes_are_short_and_printable(self):
         tasks = peers.Tasks(("worker 0", "worker 1"), ("a:1", "b:1"), 1)
         for error in (ValueError("x" * 10**5), ValueError("\x7f\n" * 10**5)):
             line = peers.ended(tasks, error)
@@ -95,7 +95,7 @@ class ExitsTest(tf.test.TestCase):
             "worker 1 (b:1) ended: interrupted (Ctrl-C)",
         )
 
-    def test_peer_errors_raise_the_line_without_what_tensorflow_said(self):
+    def test_peer_errors_raise_the_line_without_tensorflows_message(self):
         addresses = tuple(f"127.0.0.1:{port}" for port in processes.free_ports(2))
         tasks = peers.Tasks(("worker 0", "worker 1"), addresses, 0)
         lost = f"lost worker 1 ({addresses[1]}: connection refused)"

@@ -1,4 +1,4 @@
-"""A program of a cluster as users write it: trains, and fails on one process as told."""
+"""A cluster program as users write it; all processes but the chief fail while they train."""
 
 import sys
 

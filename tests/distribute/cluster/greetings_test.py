@@ -37,7 +37,7 @@ class GreetingsTest(tf.test.TestCase):
                 b"terngrad_tf \xff\n",
                 b"x" * 10**6,
             ):
-                # Which may hang up while this is being sent: ENOTCONN is no ConnectionError.
+                # The process may hang up meanwhile; ENOTCONN is no ConnectionError.
                 with (
                     contextlib.suppress(OSError),
                     socket.create_connection(("127.0.0.1", port)) as other,
@@ -47,7 +47,7 @@ class GreetingsTest(tf.test.TestCase):
                     self.assertEqual(other.recv(100), b"")
             self.assertEqual(heard.names(), [])
             self.assertEqual(greetings.greet(address, "worker 1 of 2"), ("worker 0 of 2", None))
-            # Heard is who has got the answer, which is noted after it was sent.
+            # The process notes a name only after it has sent the answer.
             deadline = time.monotonic() + 30
             while not heard.names() and time.monotonic() < deadline:
                 time.sleep(0.01)
@@ -72,7 +72,7 @@ class GreetingsTest(tf.test.TestCase):
                 connection.close()
 
     def meet(self, own_token, other_token):
-        """What who greets learns, and whom who answers counts as met."""
+        """What the greeting process learns, and the names that the answering process has met."""
         (port,) = processes.free_ports(1)
         with greetings.answering(port, lambda: "worker 0", other_token) as heard:
             found = greetings.greet(f"127.0.0.1:{port}", "worker 1", own_token)
@@ -91,8 +91,8 @@ class GreetingsTest(tf.test.TestCase):
         ):
             self.assertEqual(self.meet(own, others), ((None, why), []))
 
-    def said_by_both(self):
-        """What two processes with the token send each other as they meet: of each, the lines."""
+    def lines_of_both(self):
+        """The lines that each of two processes with the token sends when they meet."""
         (port,) = processes.free_ports(1)
         recorder, address = self.listen()
         with (
@@ -111,8 +111,8 @@ class GreetingsTest(tf.test.TestCase):
             self.assertEqual(greeting.result(), ("worker 0", None))
         return said[::2], said[1::2]
 
-    def test_nothing_that_was_overheard_lets_anybody_in(self):
-        of_client, of_server = self.said_by_both()
+    def test_overheard_lines_let_no_stranger_in(self):
+        of_client, of_server = self.lines_of_both()
         for line in of_client + of_server:
             self.assertNotIn(TOKEN.encode(), line)
         (port,) = processes.free_ports(1)

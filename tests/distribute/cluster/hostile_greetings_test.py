@@ -1,4 +1,4 @@
-"""Strangers at the addresses and ports of a cluster hold nobody up, over sockets on loopback."""
+"""Strangers at a cluster's addresses and ports delay no process; sockets on loopback."""
 
 import concurrent.futures
 import contextlib
@@ -21,13 +21,13 @@ from tests.distribute import processes
 
 TOKEN = "0123456789abcdef"
 GREETING_SECONDS = 1.5
-# Many times as long as a greeting may take, if each byte had a limit of its own.
+# If each byte had its own limit, a greeting could take many times as long.
 SLOW_BYTES = 60
 
 
 @contextlib.contextmanager
 def stranger(answer, port=0):
-    """Listens and gives each connection to a function, in a thread; yields the port."""
+    """Listens and passes each connection to `answer` in a thread; yields the port."""
     server = socket.create_server(("127.0.0.1", port))
     is_over = threading.Event()
 
@@ -56,7 +56,7 @@ def talk(answer, connection, is_over):
 
 
 def drips(connection, is_over):
-    """A line whose bytes come so slowly that each alone is in time."""
+    """Sends a line so slowly that only each byte by itself is in time."""
     for byte in b"terngrad_tf " + b"x" * SLOW_BYTES:
         connection.sendall(bytes([byte]))
         if is_over.wait(1.0):
@@ -76,7 +76,7 @@ def says(*lines):
 
 
 def wait(addresses, timeout, token=None):
-    """Why worker 0 does not meet the others; None where it does."""
+    """Why worker 0 does not meet the others; None if it does."""
     names = tuple(f"worker {index}" for index in range(len(addresses)))
     try:
         rendezvous.wait_for_peers(peers.Tasks(names, tuple(addresses), 0), timeout, token)
@@ -91,7 +91,7 @@ class HostileGreetingsTest(tf.test.TestCase):
         self.enter_context(mock.patch.object(greetings, "GREETING_SECONDS", GREETING_SECONDS))
 
     def assert_short(self, begin):
-        # Not a measurement: a limit for each byte would take many times as long.
+        # Not a measurement: a limit per byte would take many times as long.
         self.assertLess(time.monotonic() - begin, SLOW_BYTES / 2)
 
     def test_a_greeting_ends_however_slowly_its_bytes_come(self):
@@ -120,7 +120,7 @@ class HostileGreetingsTest(tf.test.TestCase):
             is_over = threading.Event()
             dripping = threading.Thread(target=talk, args=(drips, connection, is_over))
             dripping.start()
-            # It hangs up, whatever is on its way.
+            # The process hangs up even while bytes arrive.
             with contextlib.suppress(ConnectionError):
                 self.assertEqual(connection.recv(100), b"")
             is_over.set()
@@ -128,7 +128,7 @@ class HostileGreetingsTest(tf.test.TestCase):
             self.assertEqual(heard.names(), [])
         self.assert_short(begin)
 
-    def test_training_of_some_workers_ends_whoever_holds_the_addresses_of_the_others(self):
+    def test_training_ends_even_if_strangers_hold_other_workers_addresses(self):
         own, absent = processes.free_ports(2)
         hosts = f"127.0.0.1:{own},127.0.0.1:{absent}"
         membership = join.join_cluster(
@@ -144,7 +144,7 @@ class HostileGreetingsTest(tf.test.TestCase):
             self.assert_short(begin)
         self.assertEqual(found(), "")
 
-    def test_what_strangers_say_takes_limited_memory(self):
+    def test_messages_of_strangers_take_limited_memory(self):
         heard = greetings.Heard()
         tracemalloc.start()
         self.addCleanup(tracemalloc.stop)
@@ -154,13 +154,13 @@ class HostileGreetingsTest(tf.test.TestCase):
         _, most = tracemalloc.get_traced_memory()
         self.assertLess(most, 16 * 2**20)
         self.assertIn("worker 1", heard)
-        # Who is heard again is not forgotten.
+        # A peer that is heard again is not forgotten.
         for number in range(20_000):
             heard.add(f"{number}".ljust(greetings.MOST_BYTES - 100, "x"))
             heard.add("worker 1")
         self.assertIn("worker 1", heard)
 
-    def test_who_lacks_the_token_is_not_kept(self):
+    def test_names_without_the_token_are_not_kept(self):
         (port,) = processes.free_ports(1)
         with greetings.answering(port, lambda: "worker 0", TOKEN) as heard:
             for number in range(50):
@@ -175,7 +175,7 @@ class HostileGreetingsTest(tf.test.TestCase):
         for line, why in (
             (b"terngrad_tf worker 1 of 2\n", greetings.NO_TOKEN),
             (b"terngrad_tf worker 1 of 2 # 12 # 34\n", greetings.OTHER_TOKEN),
-            # A number, and no proof.
+            # A number without a proof.
             (b"terngrad_tf worker 1 of 2 # 12\n", greetings.OTHER_TOKEN),
         ):
             addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(2)]
@@ -191,17 +191,17 @@ class HostileGreetingsTest(tf.test.TestCase):
                         time.sleep(0.1)
                     time.sleep(1)
                     self.assertFalse(waiting.done())
-                (told,) = logs.output
+                (message,) = logs.output
                 rule = "all processes of a cluster need the same token"
                 self.assertEndsWith(
-                    told, f"waiting for another process: worker 1 ({addresses[1]}) {why}: {rule}"
+                    message, f"waiting for another process: worker 1 ({addresses[1]}) {why}: {rule}"
                 )
-                # The right one comes.
+                # The right process starts.
                 tasks = peers.Tasks(("worker 0", "worker 1"), tuple(addresses), 1)
                 rendezvous.wait_for_peers(tasks, 60, TOKEN)
                 self.assertIsNone(waiting.result())
 
-    def test_answers_that_are_none_do_not_end_the_wait(self):
+    def test_invalid_answers_do_not_end_the_wait(self):
         own, other = processes.free_ports(2)
         for line in (b"terngrad_tf hello\n", b"terngrad_tf worker 1 of 2\n", b"terngrad_tf {}\n"):
             with stranger(says(line), other):

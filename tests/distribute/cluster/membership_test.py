@@ -1,4 +1,4 @@
-"""Who may go on where workers are lost, and what workers remember of it."""
+"""Tests of which workers may continue after a loss, and of what they remember."""
 
 import json
 import pathlib
@@ -25,13 +25,13 @@ GENERATIONS = st.builds(
 
 class GenerationTest(tf.test.TestCase):
     @hypothesis.given(GENERATIONS, st.sets(st.integers(0, WORKERS - 1)))
-    def test_of_a_network_that_is_split_one_part_goes_on_at_most(self, generation, part):
+    def test_at_most_one_part_of_a_split_network_continues(self, generation, part):
         rest = set(range(WORKERS)) - part
         self.assertFalse(generation.may_continue(part) and generation.may_continue(rest))
         self.assertTrue(generation.may_continue(range(WORKERS)))
 
     @hypothesis.given(GENERATIONS, st.sets(st.integers(0, WORKERS - 1)))
-    def test_of_two_halves_that_of_the_chief_goes_on(self, generation, part):
+    def test_the_chiefs_half_continues(self, generation, part):
         present = part & set(generation.members)
         if 2 * len(present) == len(generation.members):
             self.assertEqual(generation.may_continue(part), generation.members[0] in part)
@@ -44,7 +44,7 @@ class GenerationTest(tf.test.TestCase):
             min_size=1,
         ),
     )
-    def test_who_brings_most_becomes_chief(self, generation, states):
+    def test_the_worker_with_the_latest_state_becomes_chief(self, generation, states):
         order = generation.order(states)
         if order is None:
             self.assertNotIn(generation.members[0], states)
@@ -56,17 +56,17 @@ class GenerationTest(tf.test.TestCase):
         if generation.members[0] in best:
             self.assertEqual(order[0], generation.members[0])
 
-    def test_none_goes_on_without_what_was_saved_last(self):
+    def test_no_worker_continues_without_the_latest_state(self):
         for copies, start, states, expected in (
-            # The chief, worker 2, alone saved in this generation.
+            # Only the chief, worker 2, saved in this generation.
             (0, None, {0: None, 1: None}, None),
             (0, SavedState(3, 50), {0: None, 1: SavedState(3, 40)}, None),
             (0, SavedState(3, 50), {0: None, 1: SavedState(2, 90)}, None),
-            # Worker 0 copies it, whatever it has by now.
+            # Worker 0 holds a copy, whatever its present state.
             (1, None, {0: None, 1: None}, (0, 1)),
             (1, SavedState(3, 50), {0: None, 1: None}, None),  # not yet
             (1, SavedState(3, 50), {0: SavedState(4, 70), 1: SavedState(3, 90)}, (0, 1)),
-            # A folder that is shared with the chief.
+            # A folder shared with the chief.
             (0, SavedState(3, 50), {0: SavedState(4, 70), 1: SavedState(4, 70)}, (0, 1)),
             (0, SavedState(3, 50), {0: None, 1: SavedState(3, 50)}, (1, 0)),
         ):
@@ -90,7 +90,7 @@ class MembersFileTest(tf.test.TestCase):
         again = MembersFile(self.folder, 1, NAMES)
         self.assertEqual(again.generation, generation)
         self.assertEqual(again.state(100), SavedState(4, 100))
-        self.assertEqual(again.state(120), SavedState(4, 120))  # the end of saving was not reached
+        self.assertEqual(again.state(120), SavedState(4, 120))  # saving did not finish
         self.assertIsNone(again.state(None))
 
     def test_workers_that_share_a_folder_know_what_each_saved(self):
@@ -99,10 +99,10 @@ class MembersFileTest(tf.test.TestCase):
         files[0].saved(50)
         files[1].agree(Generation(2, (1,), start=SavedState(1, 50)))
         self.assertEqual(files[1].state(50), SavedState(1, 50))
-        files[1].saved(40)  # as where the newest of worker 0 was damaged, and removed by hand
+        files[1].saved(40)  # as if worker 0's newest file was damaged and removed by hand
         self.assertEqual(files[0].state(40), SavedState(2, 40))
 
-    def test_damage_is_told(self):
+    def test_damage_is_reported(self):
         file = MembersFile(self.folder, 1, NAMES)
         file.agree(Generation(4, (1, 2), 1, SavedState(3, 90)))
         (path,) = pathlib.Path(self.folder).iterdir()
@@ -123,7 +123,7 @@ class MembersFileTest(tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "it tells of worker 2 of 2"):
             MembersFile(self.folder, 1, NAMES)
 
-    def test_in_a_cluster_of_others_only_what_was_saved_counts(self):
+    def test_a_different_cluster_keeps_only_the_saved_state(self):
         file = MembersFile(self.folder, 1, NAMES)
         file.agree(Generation(4, (1, 2)))
         file.saved(100)

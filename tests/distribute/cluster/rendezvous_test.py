@@ -18,7 +18,7 @@ HOSTS = ["127.0.0.1"] + ["[::1]"] * socket.has_dualstack_ipv6()
 
 
 def wait(addresses, index, timeout=60, token=None):
-    """What a process of a cluster does first; returns why it fails, None where it does not."""
+    """Waits for all peers; returns the error, or None."""
     names = tuple(f"worker {number}" for number in range(len(addresses)))
     try:
         rendezvous.wait_for_peers(peers.Tasks(names, tuple(addresses), index), timeout, token)
@@ -28,7 +28,7 @@ def wait(addresses, index, timeout=60, token=None):
 
 
 def listen(address):
-    """A server that says nothing."""
+    """A server that sends no data."""
     host, _, port = address.rpartition(":")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host.strip("[]"), int(port)), family=family)
@@ -42,7 +42,7 @@ class RendezvousTest(tf.test.TestCase):
         self.addCleanup(self.pool.shutdown)
 
     def wait_all(self, *calls):
-        """The results of `wait_for_peers` with these arguments, at once."""
+        """Calls `wait` with each of these arguments at once; returns the results."""
         return [one.result() for one in [self.pool.submit(wait, *call) for call in calls]]
 
     def test_hosts_meet_however_late_over_both_versions_of_ip(self):
@@ -57,7 +57,7 @@ class RendezvousTest(tf.test.TestCase):
             for address in addresses:
                 listen(address).close()
 
-    def test_a_process_that_does_not_come_is_named_while_others_wait_and_at_the_end(self):
+    def test_a_missing_process_is_named_while_others_wait_and_at_the_end(self):
         missing = (
             f"worker 1 ({self.addresses[1]}: connection refused)"
             "; if it was started, TF_CONFIG may not be set there"
@@ -71,7 +71,7 @@ class RendezvousTest(tf.test.TestCase):
         (line,) = logs.output
         self.assertEndsWith(line, f"waiting for {missing}")
 
-    def test_another_program_on_a_processes_port_is_told_to_both_sides(self):
+    def test_another_program_on_a_processes_port_is_reported_to_both_sides(self):
         addresses = self.addresses[:2]
         with listen(addresses[0]):
             first, second = self.wait_all((addresses, 0), (addresses, 1, 3))
@@ -104,7 +104,7 @@ class RendezvousTest(tf.test.TestCase):
                 for index, (error, why) in enumerate(zip(errors, whys, strict=True)):
                     other = 1 - index
                     who = f"worker {other} ({addresses[other]}"
-                    # Only who has no token believes whoever answers.
+                    # Only a process without a token trusts any answer.
                     if tokens[index] is None:
                         self.assertEqual(error, f"{who}) {why}: {rule}")
                     else:
@@ -112,7 +112,7 @@ class RendezvousTest(tf.test.TestCase):
                         self.assertStartsWith(error, begin)
                         self.assertEndsWith(error, f"{why}: {rule})")
 
-    def test_a_port_that_needs_privileges_is_told(self):
+    def test_a_port_that_needs_privileges_is_reported(self):
         with mock.patch.object(
             socket.socket, "bind", side_effect=PermissionError(13, "Permission denied")
         ):
@@ -121,7 +121,7 @@ class RendezvousTest(tf.test.TestCase):
             error, "worker 0 (127.0.0.1:22) cannot listen on its port: Permission denied"
         )
 
-    def test_a_process_that_reaches_another_in_vain_is_told(self):
+    def test_a_process_that_reaches_another_in_vain_is_reported(self):
         zero, one, dead = self.addresses
         first, second = self.wait_all(([zero, one], 0, 3), ([dead, one], 1, 4))
         differs = f"differs from that of this process, worker 0: worker 0 is '{dead}' there and"
@@ -136,10 +136,10 @@ class RendezvousTest(tf.test.TestCase):
         )
         self.assertEqual(errors, [None] * 3)
 
-    def test_an_index_given_twice_is_told(self):
+    def test_an_index_given_twice_is_reported(self):
         zero, one, two = self.addresses
         with mock.patch.object(rendezvous, "_WRONG_SECONDS", 2.0):
-            # The second machine was started as worker 0, too; here it has another port.
+            # The second machine was also started as worker 0; on this host it has another port.
             error, _ = self.wait_all(([zero, one], 0), ([one, two], 0, 4))
             self.assertEqual(
                 error,
@@ -155,12 +155,12 @@ class RendezvousTest(tf.test.TestCase):
             " process needs the index of its own address in the list of workers",
         )
 
-    def test_a_wrong_port_in_one_list_is_told_to_all_that_meet_its_process(self):
+    def test_a_wrong_port_in_one_list_is_reported_to_all_that_meet_its_process(self):
         zero, one, two = self.addresses
         (wrong,) = (f"127.0.0.1:{port}" for port in processes.free_ports(1))
         for token in (None, "a secret of 16 or more"):
             with mock.patch.object(rendezvous, "_WRONG_SECONDS", 2.0):
-                # Worker 1 listens where the others do not look for it.
+                # Worker 1 listens on a port that the others do not try.
                 errors = self.wait_all(
                     ([zero, one, two], 0, 60, token),
                     ([zero, wrong, two], 1, 60, token),
@@ -178,7 +178,7 @@ class RendezvousTest(tf.test.TestCase):
                 f" worker 1 is '{one}' there and '{wrong}' here; {RULE}",
             )
 
-    def test_lists_of_other_lengths_are_told(self):
+    def test_lists_of_different_lengths_are_reported(self):
         zero, one, two = self.addresses
         with mock.patch.object(rendezvous, "_WRONG_SECONDS", 2.0):
             errors = self.wait_all(([zero, one, two], 0), ([zero, one], 1), ([zero, one, two], 2))
@@ -194,7 +194,7 @@ class RendezvousTest(tf.test.TestCase):
             rf" 1: 3 workers there and 2 here, and '{two}' is there alone; {RULE}$",
         )
 
-    def test_a_process_that_was_started_wrongly_and_comes_again_in_time_is_taken(self):
+    def test_a_wrongly_started_process_may_start_again_in_time(self):
         addresses = self.addresses[:2]
         with mock.patch.object(rendezvous, "_WRONG_SECONDS", 60.0):
             first = self.pool.submit(wait, addresses, 0, 120)

@@ -1,4 +1,4 @@
-"""TF_CONFIG describes a cluster, or one line says what is wrong with it."""
+"""TF_CONFIG describes a cluster; if it is wrong, one line reports why."""
 
 import json
 import os
@@ -21,12 +21,12 @@ def cluster(config):
 
 
 class TFConfigTest(tf.test.TestCase):
-    def test_what_tensorflow_takes_is_taken(self):
+    def test_configurations_that_tensorflow_accepts_are_accepted(self):
         for index in (1, "1"):
             config = {"cluster": CLUSTER, "task": {"type": "worker", "index": index}}
             self.assertEqual(cluster(config | {"rpc_layer": "grpc"}), (CLUSTER, "worker", 1))
         self.assertEqual(cluster({})[0], {})
-        # A machine of its own, on a platform that describes it.
+        # A single machine on a platform that describes it.
         alone = {"environment": "cloud", "task": {"type": "chief", "index": 0}, "job": {"id": 5}}
         self.assertEqual(cluster(alone)[0], {})
         for local in (["localhost:1", "127.0.0.1:2"], ["[::1]:1", "127.5.5.5:1", "LocalHost:2"]):
@@ -97,7 +97,7 @@ class TFConfigTest(tf.test.TestCase):
                     cluster(config)
                 self.assertNotIn("\n", str(caught.exception))
                 self.assertLess(len(str(caught.exception)), 500)
-                # A program that does not catch it shows one traceback.
+                # An uncaught error shows one traceback.
                 self.assertIsNone(caught.exception.__context__)
 
     def test_the_strategy_refuses_a_wrong_tf_config(self):

@@ -1,4 +1,4 @@
-"""Programs of one's own go on without a worker that is lost, and take it in again."""
+"""User programs continue without a lost worker, and take it in again."""
 
 import json
 import os
@@ -70,7 +70,7 @@ class ElasticProgramTest(tf.test.TestCase):
         log = self.log(1)
         self.assertEqual(log.count("; restart 1 of 5"), 1)
         self.assertEqual(log.count("saved, and starts again with further workers"), 1)
-        # No epoch that was saved is done twice, and none is left out.
+        # No saved epoch is repeated, and none is missing.
         epochs = [int(number) for number in re.findall(r"^epoch (\d+) of", log, re.MULTILINE)]
         self.assertEqual(sorted(set(epochs)), list(range(1, elastic_worker.EPOCHS + 1)))
         self.assertLess(len(epochs), elastic_worker.EPOCHS + 3)

@@ -1,4 +1,4 @@
-"""Workers of a cluster that come and go agree on who trains."""
+"""Workers of a cluster that come and go agree on its members."""
 
 import concurrent.futures
 import contextlib
@@ -32,7 +32,7 @@ class ElasticTest(tf.test.TestCase):
         self.saved = {}
 
     def join(self, worker, num_workers=3, folder=None, **options):
-        """A future of what a worker of the cluster, which comes now, finds out."""
+        """A future of the membership of a worker that joins now."""
         hosts = ",".join(f"127.0.0.1:{port}" for port in self.ports[:num_workers])
         options = {"join_timeout": JOIN_SECONDS, "start_timeout": 60, **options}
         return self.pool.submit(
@@ -76,7 +76,7 @@ class ElasticTest(tf.test.TestCase):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.01)
 
-    def test_all_that_are_listed_begin_at_once(self):
+    def test_all_listed_workers_begin_at_once(self):
         begin = time.monotonic()
         joined = self.all_join(0, 1, 2, join_timeout=TIMEOUT_SECONDS)
         self.assertLess(time.monotonic() - begin, TIMEOUT_SECONDS / 2)
@@ -86,7 +86,7 @@ class ElasticTest(tf.test.TestCase):
             joined[1].describe(), "workers 0, 1 and 2 of 3 train, as workers 0, 1 and 2"
         )
 
-    def test_the_rest_goes_on_without_one_that_is_lost_and_takes_it_in_again(self):
+    def test_others_continue_without_a_lost_worker_and_take_it_in_again(self):
         joined = self.all_join(0, 1, 2)
         self.save(joined, 10)
         joined = self.all_join(0, 2)
@@ -101,35 +101,35 @@ class ElasticTest(tf.test.TestCase):
         joined = [*self.all_join(0, 2), late.result(TIMEOUT_SECONDS)]
         self.assert_members(joined, (0, 1, 2), 3)
 
-    def test_who_has_a_copy_becomes_chief_where_the_chief_is_lost(self):
+    def test_the_holder_of_a_copy_becomes_chief_if_the_chief_is_lost(self):
         joined = self.all_join(0, 1, 2, num_copies=1)
         self.assertEqual([membership.saves for membership in joined], [True, True, False])
         self.save(joined, 10)
-        self.saved[0] = 30  # what was copied last is older
+        self.saved[0] = 30  # the latest copy is older
         joined = self.all_join(1, 2, num_copies=1)
         self.assert_members(joined, (1, 2), 2)
         self.save(joined, 20)
-        # Worker 0 has done more steps, from which the run did not go on.
+        # The run did not continue from worker 0's later steps.
         back = self.join(0, num_copies=1)
         self.await_waiting(joined[0])
         joined = [*self.all_join(1, 2, num_copies=1), back.result(TIMEOUT_SECONDS)]
         self.assert_members(joined, (1, 0, 2), 3)
 
-    def test_none_goes_on_where_only_the_chief_saved(self):
+    def test_no_worker_continues_if_only_the_lost_chief_saved(self):
         joined = self.all_join(0, 1, 2)
         self.save(joined, 10)
         futures = [self.join(worker, start_timeout=3) for worker in (1, 2)]
         errors = [str(future.exception(TIMEOUT_SECONDS)) for future in futures]
-        # The other may find itself alone by then.
+        # The other worker may be alone by then.
         self.assertTrue(
             any("has the latest checkpoint, which worker 0 has" in e for e in errors), errors
         )
         self.assert_members(self.all_join(0, 1), (0, 1), 2)
 
-    def test_a_cluster_of_other_workers_goes_on_from_what_was_saved(self):
+    def test_a_cluster_of_other_workers_continues_from_the_saved_state(self):
         joined = self.all_join(0, 1, 2, num_copies=1)
         self.save(joined, 10)
-        # Worker 0 is gone for good, and the others are told so.
+        # Worker 0 is gone for good; the others' list omits it.
         self.ports = [*self.ports[1:], self.ports[0]]
         self.saved = {0: 10}
         joined = [
@@ -147,8 +147,8 @@ class ElasticTest(tf.test.TestCase):
                 ):
                     future.result(TIMEOUT_SECONDS)
 
-    def test_one_of_two_goes_on_if_it_is_the_chief(self):
-        for worker, goes_on in ((0, True), (1, False)):
+    def test_one_of_two_continues_if_it_is_the_chief(self):
+        for worker, continues in ((0, True), (1, False)):
             self.saved = {}
             self.ports = processes.free_ports(2)
             folders = {index: f"{worker}_{index}" for index in range(2)}
@@ -156,7 +156,7 @@ class ElasticTest(tf.test.TestCase):
             joined = [future.result(TIMEOUT_SECONDS) for future in both]
             self.save(joined, 10)
             alone = self.join(worker, 2, folders[worker], start_timeout=2)
-            if goes_on:
+            if continues:
                 membership = alone.result(TIMEOUT_SECONDS)
                 self.assert_members([membership], (0,), 2)
                 self.assertEqual(membership.describe(), "worker 0 of 2 trains alone, as worker 0")
@@ -164,7 +164,7 @@ class ElasticTest(tf.test.TestCase):
                 with self.assertRaises(PeerError):
                     alone.result(TIMEOUT_SECONDS)
 
-    def test_those_with_other_options_or_tokens_are_refused(self):
+    def test_workers_with_other_options_or_tokens_are_refused(self):
         for options, why in (
             ({"min_workers": 2}, "was started differently"),
             ({"token": "a secret of 16 or more"}, "token"),
@@ -175,8 +175,8 @@ class ElasticTest(tf.test.TestCase):
                     with self.assertRaisesRegex(PeerError, why):
                         future.result(TIMEOUT_SECONDS)
 
-    def test_a_wrong_port_in_one_list_is_told_to_both(self):
-        # Worker 1 listens where worker 0 does not look for it.
+    def test_a_wrong_port_in_one_list_is_reported_to_both(self):
+        # Worker 1 listens on a port that worker 0 does not try.
         first = self.join(0, 2)
         self.ports[1] = self.ports[3]
         with mock.patch.object(join, "_WRONG_SECONDS", 2.0):
@@ -198,7 +198,7 @@ class ElasticTest(tf.test.TestCase):
             mock.patch.object(join, "_WRONG_SECONDS", 1.0),
         ):
             armed = self.join(0, start_timeout=4)
-            # It has the variable when it listens.
+            # It has read the variable once it listens.
             self.await_listening(0)
             os.environ.pop(tokens.VARIABLE)
             bare = self.join(1, start_timeout=4)

@@ -1,4 +1,4 @@
-"""A program of one's own whose workers come and go; see `elastic_program_test.py`."""
+"""A user's program whose workers come and go; see `elastic_program_test.py`."""
 
 import argparse
 import pathlib
@@ -21,7 +21,7 @@ EPOCHS = 150
 
 
 class Save(keras.callbacks.Callback):
-    """Saves at the end of each epoch on those that keep files, and tells that all are there."""
+    """Saves after each epoch on workers that keep files, then reports the save."""
 
     def __init__(self, manager, membership):
         super().__init__()
