@@ -1,4 +1,4 @@
-"""Adam by the mean size of gradients: its formula, and what rounding leaves as it was."""
+"""Tests of `AbsAdam`, Adam that divides by the mean absolute gradient."""
 
 import pathlib
 import sys
@@ -15,14 +15,14 @@ NUM_STEPS = 5
 
 
 def gradients():
-    """float32 `[NUM_STEPS, 4, 3]`, some of whose rows are 0."""
+    """float32 `[NUM_STEPS, 4, 3]`; some rows are 0."""
     made = np.random.default_rng(1).normal(size=(NUM_STEPS, 4, 3)).astype(np.float32)
     made[1, 2] = made[3, 0] = 0
     return made
 
 
 def train(optimizer, steps):
-    """What an optimizer makes of ones, float32 `[4, 3]`, by gradients."""
+    """Applies gradients to ones, float32 `[4, 3]`, and returns the result."""
     variable = keras.Variable(tf.ones([4, 3]))
     for gradient in steps:
         optimizer.apply([gradient], [variable])
@@ -30,7 +30,7 @@ def train(optimizer, steps):
 
 
 class AbsAdamTest(tf.test.TestCase, parameterized.TestCase):
-    def test_steps_are_those_of_the_formula(self):
+    def test_steps_follow_the_formula(self):
         options = {"beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-3}
         weights, mean, size = np.ones([4, 3]), np.zeros([4, 3]), np.zeros([4, 3])
         for t, gradient in enumerate(gradients().astype(np.float64), start=1):
@@ -40,12 +40,12 @@ class AbsAdamTest(tf.test.TestCase, parameterized.TestCase):
         trained = train(AbsAdam(0.1, **options), map(tf.constant, gradients()))
         self.assertAllClose(trained, weights, rtol=1e-5, atol=1e-6)
 
-    def test_gradients_of_one_size_are_stepped_on_as_by_adam(self):
+    def test_gradients_of_one_size_give_adams_steps(self):
         steps = [tf.constant(0.3 * np.sign(g)) for g in gradients()[:1]] * NUM_STEPS
         adam = keras.optimizers.Adam(0.1)
         self.assertAllClose(train(AbsAdam(0.1), steps), train(adam, steps), rtol=1e-5)
 
-    def test_rows_are_stepped_on_as_the_whole(self):
+    def test_rows_give_the_steps_of_whole_tensors(self):
         rows = [
             tf.IndexedSlices(tf.constant(g[:2]), tf.constant([3, 1]), tf.constant([4, 3]))
             for g in gradients()
@@ -68,7 +68,7 @@ class AbsAdamTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(np.abs(rounded).mean(1), np.abs(sizes), atol=0.03)
         self.assertAllClose(np.square(rounded).mean(1), np.abs(sizes), atol=0.03)
 
-    def test_a_saved_model_goes_on_as_it_would_have(self):
+    def test_a_saved_model_continues_as_the_original(self):
         x, y = np.arange(8.0).reshape(8, 1) / 8, np.ones([8, 1])
         keras.utils.set_random_seed(1)
         model = keras.Sequential([keras.Input([1]), keras.layers.Dense(2), keras.layers.Dense(1)])
@@ -83,7 +83,7 @@ class AbsAdamTest(tf.test.TestCase, parameterized.TestCase):
         for expected, found in zip(model.get_weights(), loaded.get_weights(), strict=True):
             self.assertAllEqual(found, expected)
 
-    def test_its_variables_and_their_checkpoint_are_named_as_those_of_adam(self):
+    def test_variables_and_checkpoints_have_adams_names(self):
         paths, names = [], []
         for kind in (AbsAdam, keras.optimizers.Adam):
             optimizer = kind(use_ema=True, gradient_accumulation_steps=2, name="same")

@@ -1,6 +1,6 @@
-"""Tests of TernaryAllReduce; of the paper's rule, against a reduction written out step by step.
+"""Compares TernaryAllReduce by the paper's rule with a reduction written out step by step.
 
-What rotated gradients become is tested in `rotated_test.py`.
+`rotated_test.py` tests rotated gradients.
 """
 
 import dataclasses
@@ -49,7 +49,7 @@ def expected_sums(gradients, clip_factor, rounding, seed=0, step=0, levels=1):
 
 
 def table_under(strategy):
-    """A table of ten rows of zeros, and SGD at rate 1, which is built for it."""
+    """A table of ten rows of zeros, and SGD with rate 1 built for it."""
     with strategy.scope():
         table = keras.Variable(tf.zeros([10, 2]), name="table")
         optimizer = keras.optimizers.SGD(1.0)
@@ -63,7 +63,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         self.gradients = [gradients_of(replica) for replica in range(NUM_REPLICAS)]
 
     def assert_is_float_sum(self, got, per_replica):
-        # In any order: three roundings of sums below 32.
+        # Three roundings of sums below 32, in any order.
         np.testing.assert_allclose(
             got, np.sum(per_replica, axis=0, dtype=np.float64), rtol=0, atol=3 * 2.0**-20
         )
@@ -95,7 +95,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             for a, b in zip(got, want, strict=True):
                 np.testing.assert_array_equal(a, b)
             errors.append(np.sqrt(np.mean((got[3] - floats[3]) ** 2)))
-        # Half a step, at most, is the deviation of a rounding.
+        # Rounding deviates by at most half a step.
         self.assertAllInRange(np.array(errors[1:]) * [3, 7, 127] / errors[0], 0.4, 1.2)
 
     def test_stock_mirrored_strategy_gives_the_same(self):
@@ -126,14 +126,14 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_bidirectional_rounds_sums_by_the_largest_of_a_chunk(self):
         got = self.sums_of_quarters("bidirectional")
-        # That of one owner is 4, those of the three others are 1, to which nothing is added.
+        # The largest sum is 4 in one owner's chunk and 1 in the other three, whose sums stay exact.
         self.assertContainsSubset(set(np.unique(got)), {0.0, 1.0, 4.0})
         self.assertGreater(np.mean(got == 1.0), 0.7)
         self.assertNear(got[:-1].mean(), 1.0, 0.07)
         self.assertEqual(got[-1], 4.0)
 
     def sums_of_quarters(self, wire):
-        """The sum of four replicas' 4,000 elements of 1/4 and one of 1, whose scale is 1."""
+        """The sum over four replicas of 4,000 elements of 1/4 and one of 1; the scale is 1."""
         strategy = TernGradStrategy(
             NUM_REPLICAS, wire=wire, quantization=Quantization(rotate=False, clip_factor=0.0)
         )
@@ -169,7 +169,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         names = ["kernel", "my_logits_kernel", "bias", "aux_logits_kernel"]
         got = reduce_once(strategy, self.gradients, names)
         self.assert_is_float_sum(got[1], [g[1] for g in self.gradients])
-        # An auxiliary head is not the last layer: as in TernGrad's code, it is rounded.
+        # An auxiliary head is not the last layer: it is rounded, as in TernGrad's code.
         ternary_sums = expected_sums(self.gradients, 2.5, "correlated")
         for index in (0, 2, 3):
             self.assertAllEqual(got[index], ternary_sums[index])
@@ -260,7 +260,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_strategy_and_op_take_the_declared_options_with_their_defaults(self):
         declared = {f.name: f.default for f in dataclasses.fields(ExchangeOptions)}
-        # What the user gives instead of the full rule.
+        # Users give these instead of the full rule.
         declared |= {"grad_bits": None, "quantization": None}
         # Follows from `grad_bits`.
         del declared["chooses_mode"]
@@ -328,7 +328,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
         step()
         expected = np.zeros([10, 2])
-        # All elements that are not 0 are as large as the scale, 1, and rounded to themselves.
+        # Each nonzero element is as large as the scale, 1, so rounding keeps it.
         expected[3], expected[7] = [-2, 0], [2, -2]
         self.assertAllEqual(table.numpy(), expected)
         self.assertNotEqual(strategy.traffic.wire, "float32")
@@ -359,11 +359,11 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             _, expected = fit(plain, keras.Input([5, 9]), dense, one_hot, first)
             for a, b in zip(got, expected, strict=True):
                 self.assertAllClose(a, b, rtol=1e-4, atol=1e-5)
-            # As whole tensors, where rows would be those of 40 words of a step, and their numbers.
+            # Whole tensors travel instead of a step's 40 rows and their indices.
             num_bytes = 4 * (9 * 3 + 5 * 3 + 1)
             self.assertEqual(strategy.traffic.received_bytes, num_bytes * 2 * (count - 1) // count)
 
-    def test_traffic_is_that_of_the_step_that_ran_last(self):
+    def test_traffic_describes_the_last_step(self):
         strategy = TernGradStrategy(NUM_REPLICAS)
         steps, sizes = [], (50, 700)
         for size in sizes:
@@ -403,7 +403,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
                     [gradient], scales, step=0, replica=replica, num_replicas=2, base=4
                 )
                 streams.append(ternary.compress(words).shape[0])
-            # The other's, with its length, and the scale.
+            # The other replica's stream with its length, and the scale.
             least = 4 * (max(streams) + 1) + 4
             self.assertEqual(sparse.traffic.wire, "sparse")
             self.assertBetween(sparse.traffic.received_bytes, least, least * 33 / 32)
@@ -425,7 +425,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
         for indices in ([3], [0, 4, 9]):
             step(indices, [10, 2])
-            # To each of the others: two numbers and an index a row.
+            # Each of the three others sends two numbers and an index a row.
             self.assertEqual(strategy.traffic.received_bytes, 3 * len(indices) * (8 + 4))
 
 

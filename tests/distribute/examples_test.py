@@ -1,4 +1,4 @@
-"""The examples in the docstrings run and give what they say."""
+"""The docstrings' examples run and give the stated results."""
 
 import doctest
 import importlib

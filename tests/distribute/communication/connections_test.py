@@ -72,7 +72,7 @@ class ConnectionsTest(tf.test.TestCase):
         connections.shutdown_sockets(f"localhost:{_pair(address)[1]}")
         self.assertEqual(connection.recv(1), b"")
 
-    def test_hanging_up_on_a_name_that_nobody_knows_does_nothing(self):
+    def test_hanging_up_on_an_unknown_name_does_nothing(self):
         server, _ = self.listen()
         connection = self.connect(server)
         connections.shutdown_sockets("no-such-host.invalid:1")

@@ -1,4 +1,4 @@
-"""What processes tell each other before and after training, over real processes on loopback."""
+"""Tests of values that real processes share before and after training, on loopback."""
 
 import json
 import pathlib
@@ -30,7 +30,7 @@ class AgreementTest(tf.test.TestCase):
                     )
             self.assertEqual(result["agreed_steps"], chief["agreed_steps"])
             self.assertEqual(str(result["asked_late"]), ['{"save": 0}', "{}"][index])
-            # Once, and a number that says how much comes next.
+            # The chief sends equal values once, after a number that announces their size.
             self.assertEqual(result["sent_words"], 1000 + 1)
             self.assertAllEqual(result["sent"], [1.0] * 5000 + [0.0] * 2000)
             self.assertEqual(str(result["found"]), '[{"worker 1": ["w2", "w3"]}, {}]')

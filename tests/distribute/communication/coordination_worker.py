@@ -1,4 +1,4 @@
-"""One process of a cluster that shares values and variables and leaves what it received in a file.
+"""One process of a cluster that shares values and variables, and saves what it received.
 
 Run by `coordination_test.py` with TF_CONFIG set: `python coordination_worker.py OUTPUT.npz JSON`.
 """
@@ -24,7 +24,7 @@ from terngrad_tf.distribute import (
 from terngrad_tf.distribute.consistency import broadcast
 
 DTYPES = ("float32", "float64", "float16", "int64", "int32", "bool")
-# TensorFlow makes no variables of these in a cluster's scope.
+# TensorFlow makes no variables of these types in a cluster's scope.
 PLAIN_DTYPES = ("bfloat16", "uint8", "uint32")
 
 
@@ -33,7 +33,7 @@ def fail():
 
 
 def outcome(call, *arguments):
-    """The error of a call, as text."""
+    """The error of a call as text, or "none"."""
     try:
         call(*arguments)
     except Exception as error:
@@ -42,7 +42,7 @@ def outcome(call, *arguments):
 
 
 def agreed_steps(strategy):
-    """Steps at which processes of different speeds do what some asked for, and who asked."""
+    """Steps at which processes of different speeds act on requests, and who asked."""
     index, found = strategy.process_index, []
     with StepAgreement(strategy, first_step=10) as agreement:
         for step in range(11, 1000):
@@ -58,7 +58,7 @@ def agreed_steps(strategy):
 
 
 def steps_after_others_ended(strategy):
-    """What a process finds that asks while the other's steps have ended with an error."""
+    """Answers to a process that asks after the other's steps ended with an error."""
     found = {}
     with contextlib.suppress(ZeroDivisionError), StepAgreement(strategy, first_step=0) as agreement:
         if strategy.process_index:
@@ -72,13 +72,13 @@ def steps_after_others_ended(strategy):
                 break
     if strategy.process_index:
         all_gather_object(strategy, "end of steps", 1)
-        # It answers for as long as it lives.
+        # The process answers until it exits.
     all_gather_object(strategy, "end", 0)
     return json.dumps(found)
 
 
 def send_equal_values(strategy):
-    """How many words it takes to send values that are equal on the chief or on all, and them."""
+    """Sends values equal on the chief or on all; returns the number of words, and the values."""
     index = strategy.process_index
     variables = [tf.Variable(tf.ones([5000]))]
     variables += [tf.Variable(tf.fill(shape, float(index))) for shape in ([1000], [10, 100])]
@@ -112,14 +112,14 @@ def main(output, config):
         for dtype in DTYPES:
             # Odd sizes, so that not all fill whole words.
             variables[dtype] = tf.Variable(tf.zeros([3, 5], dtype))
-        # Each worker has a copy of its own.
+        # Each worker has its own copy.
         variables["seeds"] = keras.random.SeedGenerator(1).state.value
     for variable in variables.values():
         values = tf.cast(generator.integers(0, 2**31, variable.shape), variable.dtype)
         for copy in strategy.experimental_local_results(variable):
             copy.assign(values)
     results["before"] = np.frombuffer(variables["float32"].numpy().tobytes(), np.uint8)
-    # A variable a message, as with variables of millions of elements.
+    # One variable per message, as with millions of elements.
     broadcast._MAX_WORDS = 8
     broadcast_variables(strategy, list(variables.values()))
     results["sent_words"], results["sent"] = send_equal_values(strategy)

@@ -1,4 +1,4 @@
-"""Clusters whose links take long, and stall: hosts in network namespaces, as root."""
+"""Tests of slow and stalling links between hosts in network namespaces, as root."""
 
 import contextlib
 import io
@@ -19,7 +19,7 @@ NUM_HOSTS = 2
 ROUND_TRIP = 0.2
 STALL_SECONDS = 10
 TIMEOUT_SECONDS = 200
-# Every step exchanges gradients; or one in four, what they changed.
+# Gradients travel in every step, or weight changes in every fourth.
 TRAININGS = {"num_steps": 8}, {"num_steps": 8, "sync_every": 4}
 
 
@@ -46,7 +46,7 @@ class DistanceTest(tf.test.TestCase):
                 trained.append(line)
         outputs = ["".join(trained), processes.outputs(started[1:], TIMEOUT_SECONDS)[0]]
         self.assertEqual([process.wait() for process in started], [0] * NUM_HOSTS, outputs)
-        # The result is that of workers that no link joins.
+        # Workers of one process, without links, give the same result.
         with contextlib.redirect_stdout(io.StringIO()):
             for options, line in zip(TRAININGS, trained, strict=True):
                 undisturbed = failing_worker.train(TernGradStrategy(NUM_HOSTS), **options)

@@ -1,4 +1,4 @@
-"""What others see of a cluster behind WireGuard: hosts in network namespaces, as root."""
+"""Tests of what others see of a cluster behind WireGuard, in network namespaces, as root."""
 
 import contextlib
 import io
@@ -21,14 +21,14 @@ PREFIX = "tgn"
 NUM_HOSTS = 2
 NUM_STEPS = 5
 TIMEOUT_SECONDS = 200
-# Of Linux: packets of all kinds; of Ethernet: IPv4; of IPv4: the numbers of protocols.
+# Linux's number for packets of all kinds, Ethernet's for IPv4, and IPv4's for TCP and UDP.
 ALL_KINDS, IPV4, TCP, UDP = 0x0003, 0x0800, 6, 17
-# Of addresses of groups, the least first number.
+# Multicast addresses begin with this number or a larger one.
 MULTICAST = 224
 
 
 class Tap(threading.Thread):
-    """Reads all that passes an interface until `close`.
+    """Reads all packets of an interface until `close`.
 
     Attributes:
         seen: set of (protocol, port of the receiver) of all IPv4 packets from host to host.
@@ -47,7 +47,7 @@ class Tap(threading.Thread):
             with contextlib.suppress(TimeoutError):
                 frame = self._socket.recv(1 << 16)
                 header, packet = frame[:14], frame[14:]
-                # The system tells all hosts which groups it listens to.
+                # The system announces to all hosts which groups it listens to.
                 if int.from_bytes(header[12:], "big") == IPV4 and packet[16] < MULTICAST:
                     begin = 4 * (packet[0] & 15)
                     port = int.from_bytes(packet[begin + 2 : begin + 4], "big")
@@ -61,7 +61,7 @@ class Tap(threading.Thread):
 
 class EncryptionTest(tf.test.TestCase):
     def train(self, link):
-        """What the processes printed last, and what a tap of their link saw."""
+        """The last line of each process, and the packets that a tap saw on their link."""
         with contextlib.ExitStack() as stack:
             hosts = network.up(self, PREFIX, "10.90.0", NUM_HOSTS, link)
             tap = Tap(f"{PREFIX}v0")
@@ -84,7 +84,7 @@ class EncryptionTest(tf.test.TestCase):
         trained, seen = self.train("none+wireguard")
         self.assertEqual(trained, [f"trained: {undisturbed}"] * NUM_HOSTS)
         self.assertEqual(seen, {(UDP, encrypted_links.PORT)})
-        # A tap would see what goes bare.
+        # The tap does see unencrypted packets.
         trained, seen = self.train("none")
         self.assertEqual(trained, [f"trained: {undisturbed}"] * NUM_HOSTS)
         self.assertIn((TCP, network.PORT), seen)

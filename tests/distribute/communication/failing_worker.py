@@ -1,4 +1,4 @@
-"""One process of a cluster in which something goes wrong; prints a line for everything it sees.
+"""One process of a cluster in which something goes wrong; prints a line for each event.
 
 Run with TF_CONFIG set by `failures_test.py`, `links_test.py` and `distance_test.py`:
 `python failing_worker.py JSON`.
@@ -31,7 +31,7 @@ REPORT_EVERY = 8
 
 
 class Steps(keras.callbacks.Callback):
-    """Prints each step, pauses after it, and ends this process as `kill -9` does at `die_at`."""
+    """Prints each step, pauses after it, and kills this process at `die_at` as `kill -9` does."""
 
     def __init__(self, die_at, pause):
         super().__init__()
@@ -48,9 +48,9 @@ class Steps(keras.callbacks.Callback):
 
 
 def train(strategy, *, units=5, num_steps=40, nan_at=None, die_at=None, pause=0.0, sync_every=0):
-    """Stock fit. This worker's part of batch `nan_at` is NaN, wherever it lies in the batch.
+    """Trains by stock `fit`; this worker's part of batch `nan_at` is NaN.
 
-    With `sync_every` in local steps.
+    If `sync_every` is not 0, trains with local steps.
 
     Returns:
         A digest of the weights.
@@ -68,7 +68,7 @@ def train(strategy, *, units=5, num_steps=40, nan_at=None, die_at=None, pause=0.
         keras.callbacks.TerminateOnNaN(),
         StragglerMonitor(REPORT_EVERY, lambda line: print(f"waits: {line}", flush=True)),
     ]
-    # With this policy processes do not compare what they read.
+    # Processes do not compare their data under this policy.
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     data = tf.data.Dataset.from_tensor_slices((x, np.ones(len(x)))).batch(BATCH)
@@ -77,7 +77,7 @@ def train(strategy, *, units=5, num_steps=40, nan_at=None, die_at=None, pause=0.
 
 
 def main(config):
-    """Compares, then trains, as `config` says. Returns the exit status."""
+    """Compares options, then trains, as `config` specifies. Returns the exit status."""
     for options in config.get("strategies", []):
         try:
             TernGradStrategy(

@@ -1,4 +1,4 @@
-"""Tests of clusters of real processes in which a process dies or was started differently."""
+"""Tests of clusters of real processes, one of which dies or starts with different options."""
 
 import json
 import pathlib
@@ -19,11 +19,11 @@ DEFAULTS = {"start_timeout": 100}
 
 class FailuresTest(tf.test.TestCase):
     def run_cluster(self, *configs, num_processes=None, before=None):
-        """One process a config; returns addresses, exit statuses and what each printed.
+        """Starts one process per config; returns addresses, exit statuses and outputs.
 
         Args:
             *configs: dicts for the worker.
-            num_processes: processes of the cluster. Default: as many as configs.
+            num_processes: size of the cluster. Default: the number of configs.
             before: {index: command that runs the process}. Default: none.
         """
         addresses = [f"127.0.0.1:{p}" for p in processes.free_ports(num_processes or len(configs))]
@@ -41,11 +41,11 @@ class FailuresTest(tf.test.TestCase):
         return addresses, [process.returncode for process in started], outputs
 
     def said(self, output, what):
-        """The lines that begin with `what: `; each is a single line by its nature."""
+        """The texts of all lines that begin with `what: `."""
         return re.findall(f"^{what}: (.*)$", output, re.MULTILINE)
 
     @pytest.mark.slow
-    def test_hosts_started_late_and_differently_learn_it_and_a_killed_process_is_named(self):
+    def test_late_and_different_hosts_are_reported_and_a_killed_process_is_named(self):
         late = {1: ["sh", "-c", 'sleep 3; exec "$@"', "late"]}
         same = {"seed": 1, "clip_factor": 2.5, "batch_size": 64}
         nan = [{"nan_at": 3}, {"nan_at": None}, {"nan_at": None}]
@@ -73,7 +73,7 @@ class FailuresTest(tf.test.TestCase):
                 "the processes' flags differ: dataset is missing on worker 1, worker 2"
                 ' but "digits" on worker 0',
             )
-            # One process's NaN ends the first training on all at the same step.
+            # A NaN on one process ends the first training at the same step on all.
             first, _, second = output.partition("trained")
             self.assertEqual(re.findall("step (.*)", first), ["0", "1", "2", "3"])
             self.assertEqual(re.findall("step (.*)", second), ["0", "1", "2", "3", "4"])
@@ -82,7 +82,7 @@ class FailuresTest(tf.test.TestCase):
             self.assertRegex(error, rf"^lost worker 2 \({addresses[2]}\b.*\)")
 
     @pytest.mark.slow
-    def test_a_slow_process_is_told_on_all_and_survivors_of_the_chief_name_it(self):
+    def test_all_report_a_slow_process_and_survivors_name_the_lost_chief(self):
         addresses, statuses, outputs = self.run_cluster(
             *(
                 {

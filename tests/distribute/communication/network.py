@@ -1,4 +1,4 @@
-"""Hosts of their own for tests, in network namespaces."""
+"""Hosts for tests, in network namespaces."""
 
 from benchmarks.lib import cluster_hosts
 
@@ -6,12 +6,12 @@ PORT = 4711
 
 
 def up(test, prefix, subnet, num_hosts, link="none"):
-    """Hosts until the test is cleaned up; skips the test where there can be none.
+    """Starts hosts until the test is cleaned up; skips the test if that is impossible.
 
     Args:
         test: `tf.test.TestCase`.
         prefix: 1 to 6 letters that no other network of this machine uses.
-        subnet: first three numbers of the hosts' addresses, the same.
+        subnet: first three numbers of the hosts' addresses, likewise unused.
         num_hosts: number of hosts.
         link: as in `benchmarks.lib.cluster_hosts.Network.up`. Default: any rate.
 

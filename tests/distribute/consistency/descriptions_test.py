@@ -1,4 +1,4 @@
-"""What is made alike is described alike on all processes, and what is not differs."""
+"""Tests that equal objects have equal descriptions on all processes, and others differ."""
 
 import functools
 import sys
@@ -21,7 +21,7 @@ RATE = 0.5
 
 
 class Stop(keras.callbacks.Callback):
-    """Stops training, in a function within a function."""
+    """Stops training, in a nested function."""
 
     def __init__(self, patience=3, rank=0):
         super().__init__()
@@ -36,14 +36,14 @@ class Stop(keras.callbacks.Callback):
 
 
 class Assign(keras.callbacks.Callback):
-    """Sets the rate by its variable."""
+    """Assigns to the learning rate's variable."""
 
     def on_epoch_end(self, epoch, logs=None):
         self.model.optimizer.learning_rate.assign(0.1)
 
 
 class Read(keras.callbacks.Callback):
-    """Reads the rate alone."""
+    """Only reads the learning rate."""
 
     def on_epoch_end(self, epoch, logs=None):
         print(self.model.optimizer.learning_rate)
@@ -79,9 +79,9 @@ class DescriptionsTest(tf.test.TestCase):
         for other, value in zip(others, values[1:], strict=True):
             self.assertEqual(other, first, describe(value))
 
-    def test_models_that_are_made_alike_are_described_alike_whatever_their_names(self):
+    def test_models_made_alike_are_described_alike_whatever_their_names(self):
         built = sequential(name="another")
-        built.build([3, 7])  # of this process's part of a batch
+        built.build([3, 7])  # on this process's part of a batch
         first = describe_model(sequential())
         self.assertEqual(describe_model(sequential()), first)
         self.assertEqual(describe_model(built), first)
@@ -95,7 +95,7 @@ class DescriptionsTest(tf.test.TestCase):
         ):
             self.assertNotEqual(describe_model(one), describe_model(two))
 
-    def test_functions_are_told_apart_by_constants(self):
+    def test_functions_differ_by_constants(self):
         def scaled(scale):
             return lambda x: scale * x
 
@@ -163,7 +163,7 @@ class DescriptionsTest(tf.test.TestCase):
 
 
 class Shared:
-    """Has a file that this process alone knows."""
+    """Has a file that only this process knows."""
 
     def get_config(self):
         raise ValueError("no file")

@@ -1,4 +1,4 @@
-"""What processes conclude from what they tell each other of their data."""
+"""Tests of what processes conclude from the signatures of each other's data."""
 
 import dataclasses
 import pathlib
@@ -28,7 +28,7 @@ def alike(*batches):
 
 
 class SignaturesTest(tf.test.TestCase):
-    def test_batches_are_told_apart_by_kind_number_order_and_content(self):
+    def test_batches_differ_by_kind_number_order_and_content(self):
         x = numbers(8, 3)
         self.assertTrue(alike(x, x.copy(), x))
         for other in (x[::-1], x[:7], x.astype(np.float64) * 1.01, numbers(8, 3, seed=1), (x, x)):
@@ -40,7 +40,7 @@ class SignaturesTest(tf.test.TestCase):
         self.assertTrue(alike(texts, tf.constant([b"a", b"b"])))
         self.assertFalse(alike(texts, texts[::-1]))
 
-    def test_what_processors_round_differently_is_the_same(self):
+    def test_values_that_processors_round_differently_are_alike(self):
         x = numbers(8, 3)
         self.assertTrue(alike(x, x * (1 + 1e-6)))
         nan = np.full([8, 3], np.nan, np.float32)
@@ -51,13 +51,13 @@ class SignaturesTest(tf.test.TestCase):
         self.assertTrue(alike(infinite, infinite))
         self.assertFalse(alike(infinite, np.concatenate([infinite[:1], numbers(7, 3, seed=1)])))
 
-    def test_distorted_images_are_the_same_where_labels_are(self):
+    def test_distorted_images_are_alike_if_their_labels_are(self):
         labels = np.random.default_rng(0).integers(0, 5, 32)
         self.assertTrue(alike((numbers(32, 4), labels), (numbers(32, 4, seed=1), labels)))
         pair = [signature_of_batch((numbers(32, 4, seed=k), labels)) for k in range(2)]
         self.assertFalse(are_alike(pair, are_distorted=False))
         self.assertTrue(are_alike(pair[:1] * 2, are_distorted=False))
-        # What chance makes equal tells nothing.
+        # Labels that are equal by chance are no evidence.
         for same in (np.zeros(32), np.ones([32, 1], np.int64), np.array([0, 1])):
             rows = len(same)
             pair = [(numbers(rows, 4, seed=seed), same) for seed in range(2)]
@@ -77,7 +77,7 @@ class SignaturesTest(tf.test.TestCase):
         self.assertTrue(alike(sparse[0], sparse[0]))
         self.assertFalse(alike(*sparse))
 
-    def test_files_are_told_apart_by_what_they_hold(self):
+    def test_files_differ_by_content(self):
         folder = pathlib.Path(self.get_temp_dir())
         names = []
         for name, text in (("a/x", "one"), ("b/x", "one"), ("c/x", "two")):
@@ -131,7 +131,7 @@ class AgreementTest(tf.test.TestCase):
             "5 on worker 0, no end on worker 1",
         )
 
-    def test_seeds_are_shared_where_all_have_the_same(self):
+    def test_seeds_are_shared_if_all_are_equal(self):
         states = [{"tensorflow": None, "python": 3}, {"tensorflow": None, "python": 3}]
         agreed = [Source("arrays", seed=k, states=states[k]) for k in range(2)]
         agreement = agreement_of(agreed, NAMES[:2])

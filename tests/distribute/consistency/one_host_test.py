@@ -1,4 +1,4 @@
-"""Variables that one process makes alone, and initial values, over real processes on loopback."""
+"""Variables that only one process makes, and initial values, in real processes on loopback."""
 
 import pathlib
 import sys

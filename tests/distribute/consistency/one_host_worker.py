@@ -1,4 +1,4 @@
-"""One process of a cluster whose chief makes variables and files that no other process makes.
+"""One process of a cluster whose chief makes variables and files that others do not make.
 
 Run by `one_host_test.py` with TF_CONFIG set: `python one_host_worker.py OUTPUT.npz JSON`.
 """
@@ -23,7 +23,7 @@ def data():
 
 
 def build(strategy, **options):
-    """A compiled model, whose initial weights are another on every process and in every run."""
+    """A compiled model whose initial weights differ between processes and between runs."""
     with strategy.scope():
         model = keras.Sequential(
             [
@@ -64,7 +64,7 @@ class Alone(keras.callbacks.Callback):
 
 
 def saves(model, folder, scope):
-    """Writes a model in every way, and reads it again."""
+    """Saves and reloads a model in every way."""
     with scope():
         path = os.path.join(folder, "model")
         model.save(f"{path}.keras")
@@ -87,7 +87,7 @@ def saves(model, folder, scope):
 
 
 def chief_writes(config):
-    """Trains two models; the chief alone writes before, meanwhile and after, in scope and not."""
+    """Trains two models; the chief alone writes before, during and after, in scope and outside."""
     strategy = TernGradStrategy(config["num_local"])
     x, y = data()
     results = {"digests": [], "initial": []}
@@ -97,7 +97,7 @@ def chief_writes(config):
         backup = f"{folder}_backup_{strategy.process_index}"
         callbacks = [
             keras.callbacks.EarlyStopping("loss", restore_best_weights=True),
-            # The only one that writes and must run on all.
+            # The only callback that writes and must run on all processes.
             keras.callbacks.BackupAndRestore(backup),
         ]
         results["initial"].append(digest(model.weights))
@@ -127,7 +127,7 @@ def chief_writes(config):
 
 
 def first_uses(config):
-    """Digests of a model's weights after its first use in each way that there is."""
+    """Digests of a model's weights after each kind of first use."""
     strategy = TernGradStrategy(config["num_local"])
     x, y = data()
     results = {}
@@ -157,7 +157,7 @@ def first_uses(config):
     with strategy.scope():
         plain = [tf.Variable(tf.random.normal([2])) for _ in range(6)]
         if strategy.is_chief:
-            # Never used by the others.
+            # The other processes never use it.
             plain.insert(0, tf.Variable(tf.random.normal([5])))
             plain.pop(0).assign_add(tf.ones([5]))
 
