@@ -28,7 +28,7 @@ class FloatStepsTest(tf.test.TestCase):
         super().setUp()
         self.gradients = [gradients_of(replica) for replica in range(NUM_REPLICAS)]
 
-    def test_steps_are_float_where_the_function_says_so_and_ternary_elsewhere(self):
+    def test_steps_are_float_if_the_function_says_so_and_ternary_otherwise(self):
         strategy = TernGradStrategy(
             NUM_REPLICAS, quantization=Quantization(float_steps=lambda step: step % 3 == 2)
         )
@@ -62,7 +62,7 @@ class FloatStepsTest(tf.test.TestCase):
         self.assertNotAllEqual(runs[0][0], runs[2][0])
 
     @pytest.mark.slow
-    def test_the_function_may_hold_conditions_in_fit_and_in_steps_of_ones_own(self):
+    def test_the_function_may_hold_conditions_in_fit_and_in_custom_steps(self):
         def only_step_one(step):
             if step < 1:
                 return False

@@ -1,4 +1,4 @@
-"""Tests of the options that say which scale gradients are rounded with."""
+"""Tests of the options that select the scale of rounding."""
 
 import sys
 
@@ -41,7 +41,7 @@ class QuantizationTest(tf.test.TestCase, parameterized.TestCase):
         strategy, received = fit(bits_per_element=0.1)
         self.assertEqual(strategy.traffic.wire, "sparse")
         num_elements = strategy.traffic.float32_bytes / 4
-        # Messages are filled up, and tell their lengths.
+        # Messages are padded and state their lengths.
         self.assertLess(8 * max(received), 1.1 * 0.1 * num_elements + 32 * 8)
         codes = strategy.gradient_statistics.values()
         nonzero = sum(c.negative + c.positive for c in codes)
@@ -54,11 +54,11 @@ class QuantizationTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([one.clip_factor for one in of_paper], [2.5, "auto"])
         strategy, received = fit(grad_bits=4, rotate=False)
         self.assertEqual(strategy.traffic.wire, "allgather")
-        # Eight of 15 values a word; two scales.
+        # A word holds eight codes of 15 values; there are two scales.
         self.assertBetween(strategy.traffic.compression_ratio, 7.9, 8.0)
         codes = strategy.gradient_statistics[KERNEL]
         self.assertEqual(codes.negative + codes.zero + codes.positive, 128 * 256)
-        # Ternary ones are 0 more often.
+        # Ternary codes are 0 more often.
         ternary_codes = fit(rotate=False)[0].gradient_statistics[KERNEL]
         self.assertLess(codes.zero, 0.7 * ternary_codes.zero)
 

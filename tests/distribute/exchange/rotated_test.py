@@ -1,4 +1,4 @@
-"""Tests of the exchange of gradients that are rotated before they are rounded."""
+"""Tests of the exchange of gradients that are rotated before rounding."""
 
 import pathlib
 import sys
@@ -19,15 +19,15 @@ from tests.distribute.samples import SHAPES, build, data, gradients_of, reduce_o
 
 WORKER = pathlib.Path(__file__).with_name("rotated_worker.py")
 WORDS = tuple(name for name in wires.WIRES if name not in wires.STREAMS)
-# A process as on a processor of another kind.
+# Environment of a process that computes as on an older processor.
 OLDER = ("ONEDNN_MAX_CPU_ISA=SSE41", "TF_ENABLE_ONEDNN_OPTS=0", "XLA_FLAGS=--xla_cpu_max_isa=AVX")
-# Of the reduced gradients of independent replicas, by grad_bits: of one Gaussian replica, ternary,
-# theory says 0.36; correlated rounding leaves less.
+# Errors of the reduced gradients of independent replicas, by grad_bits. Theory gives 0.36 for
+# ternary codes of one Gaussian replica; correlated rounding leaves less.
 ERRORS = {1: 0.36, 2: 0.13, 3: 0.08, 4: 0.02, 8: 0.0004}
 
 
 def relative_error(got, gradients):
-    """Squared distance to the float sum of the replicas' gradients, of its squared length."""
+    """Squared distance to the float sum of the gradients, divided by its squared length."""
     by_tensor = zip(*gradients, strict=True)
     sums = [np.sum(of_replicas, axis=0, dtype=np.float64) for of_replicas in by_tensor]
     errors = sum(np.sum((a - b) ** 2) for a, b in zip(got, sums, strict=True))
@@ -35,7 +35,7 @@ def relative_error(got, gradients):
 
 
 def reduce_in_threads(wire, num_processes, num_local, quantization):
-    """What each process finds, the bytes it received and those that are counted."""
+    """The result of each process, the bytes it received, and the traffic counted."""
 
     def reduce(processes):
         mine = range(processes.rank * num_local, (processes.rank + 1) * num_local)
@@ -108,7 +108,7 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
         self.assertLess(error, {1: 1.4, 4: 0.08}[bits])
 
     @parameterized.parameters(2, 4, 8)
-    def test_bytes_are_hardly_more_than_without_rotation(self, num_processes):
+    def test_rotation_hardly_adds_bytes(self, num_processes):
         sizes = (64 * 3 * 3 * 64, 1000 * 512, 100, 64, 4_000_000)
         context = buckets.ReductionContext(
             ["CPU:0"], num_processes, ThreadProcesses(0, [None] * num_processes, None)
@@ -127,7 +127,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         self.gradients = [gradients_of(replica) for replica in range(4)]
 
     @parameterized.parameters(*ERRORS)
-    def test_sums_are_as_near_to_floats_as_theory_says(self, bits):
+    def test_errors_of_sums_match_theory(self, bits):
         strategy = TernGradStrategy(4, quantization=Quantization(grad_bits=bits, seed=7))
         got = reduce_once(strategy, self.gradients)
         self.assertBetween(
@@ -159,7 +159,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             step()
         total = -variable.numpy() / count
         want = np.sum([g[0] for g in gradients], axis=0)
-        # The bias that is stated, and two standard errors of the mean.
+        # The stated bias, and two standard errors of the mean.
         error = np.linalg.norm(total - want) / np.linalg.norm(want)
         self.assertLess(error, 0.06 + 2 * np.sqrt(0.5 / count))
         self.assertNear(total[40, 5], want[40, 5], 0.03 * want[40, 5])
@@ -178,7 +178,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertBetween(relative_error(got, self.gradients[:1]), 0.3, 0.5)
 
     @parameterized.parameters(np.nan, np.inf)
-    def test_what_is_not_finite_reaches_all_in_its_block(self, value):
+    def test_nonfinite_values_reach_all_in_their_block(self, value):
         self.gradients[2][3][1, 5] = value
         got = reduce_once(TernGradStrategy(4), self.gradients)
         self.assertTrue(np.all(np.isnan(np.reshape(got[3], -1)[:1024])))
@@ -216,7 +216,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         for value, shape, one, two in zip(got, 3 * shapes, *floats, strict=True):
             self.assertEqual(value.shape, shape)
             self.assertAllClose(value, one + two, atol=0.2)
-        # Words of four codes, and a scale a block.
+        # Words of four codes, and a scale per block.
         padded = 3 * (16 + 16 + 16 + 16 + 1024 + 1024 + 16)
         self.assertEqual(strategy.traffic.received_bytes, padded + 3 * 4 * 7)
 
@@ -232,7 +232,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             error = relative_error(got, self.gradients)
             self.assertBetween(error, *((0, 1e-12) if is_float else (0.1, ERRORS[1])))
 
-    def test_statistics_and_telemetry_tell_of_rotated_codes(self):
+    def test_statistics_and_telemetry_describe_rotated_codes(self):
         strategy = TernGradStrategy(4, statistics_freq=1, telemetry_freq=1)
         got = reduce_once(strategy, self.gradients)
         for index, shape in enumerate(SHAPES):
@@ -241,7 +241,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(counts, np.prod(shape, dtype=int))
         last = strategy.telemetry.last
         self.assertNear(last.relative_error**2, relative_error(got, self.gradients), 1e-3)
-        # E min(|r|, 1) is 0.63; of replicas that are not the largest it is less.
+        # E min(|r|, 1) is 0.63; it is smaller for replicas other than the largest.
         self.assertBetween(last.nonzero_share, 0.5, 0.63)
         self.assertEqual(last.received_bytes, strategy.traffic.received_bytes)
 
@@ -266,7 +266,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(table.numpy(), want, atol=0.05)
 
     @pytest.mark.slow
-    def test_a_run_that_resumes_has_the_bits_of_one_that_did_not_stop(self):
+    def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(self):
         x, y = data(64)
 
         def model():
@@ -298,7 +298,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             losses.append(history.history["loss"][-1])
         self.assertNear(losses[0], losses[1], 0.15)
 
-    def test_options_that_do_not_go_with_rotation_are_refused(self):
+    def test_options_incompatible_with_rotation_are_refused(self):
         rule = "must be None where gradients are rotated, as by default; rotate=False takes it"
         for options, message in (
             ({"clip_factor": 2.5}, f"`clip_factor` {rule}. Received: clip_factor=2.5"),
@@ -328,7 +328,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
 
 @pytest.mark.slow
 class ClusterTest(tf.test.TestCase):
-    """Two processes, one of them as on an older processor."""
+    """Two processes; one computes as on an older processor."""
 
     OPTIONS = (
         {},
@@ -368,11 +368,11 @@ class ClusterTest(tf.test.TestCase):
             averages = [average.numpy() for average in optimizer.rounding_noise.averages]
             for i, average in enumerate(averages, count):
                 self.assertAllClose(results[f"{index}/{i}"], average, rtol=1e-4, atol=0)
-            # On another processor, a few codes are rounded otherwise.
+            # A few codes round differently on another processor.
             for i, weight in enumerate(weights):
                 self.assertLess(np.mean(np.abs(results[f"{index}/{i}"] - weight)), 1e-3, name)
 
-    def test_bytes_are_those_measured_and_errors_those_of_theory(self):
+    def test_bytes_match_measurements_and_errors_match_theory(self):
         sums = self.results[0]["sums"]
         for index, options in enumerate(self.OPTIONS):
             counted, measured = sums[f"{index}/bytes"]
@@ -382,7 +382,7 @@ class ClusterTest(tf.test.TestCase):
             bound = ERRORS[options.get("grad_bits", 1)]
             self.assertLess(error, 1.5 if options.get("wire") == "bidirectional" else bound)
 
-    def test_what_is_not_finite_reaches_all(self):
+    def test_nonfinite_values_reach_all(self):
         for result in self.results:
             sick = np.reshape(result["sums"]["sick"], -1)
             self.assertAllEqual(np.isnan(sick[:2048]), np.arange(2048) < 1024)

@@ -14,7 +14,7 @@ from tests.distribute.samples import build, data, gradients_of, reduce_once
 
 
 def sums(config):
-    """The reduced tensors of each options, and bytes as counted and as measured."""
+    """The reduced tensors for each set of options, and bytes as counted and as measured."""
     results = {}
     for index, options in enumerate(config["options"]):
         strategy = TernGradStrategy(
@@ -50,7 +50,7 @@ def train(config):
 
 
 def moments(config):
-    """Weights after steps of optimizers that correct for noise, and its averages."""
+    """Weights and noise averages after steps of optimizers that correct for noise."""
     results = {}
     for index, (name, options) in enumerate(config["optimizers"]):
         weights, optimizer = second_moments_cases.train(
@@ -63,7 +63,7 @@ def moments(config):
 
 
 def resume(config):
-    """Weights after a step, of which the chief alone had the state of a run that stopped."""
+    """Weights after steps; only the chief has the state of the run that stopped."""
     del config
     variables, optimizer, take = second_moments_cases.make(
         lambda: keras.optimizers.Adam(0.01), num_local=1

@@ -15,7 +15,7 @@ BLOCK = 1024
 
 
 def squared_errors(quantization, gradients, num_steps, wire="auto"):
-    """Means over steps of the squared error of each element of the sum, and of its variance."""
+    """Each sum element's squared error and variance, as means over steps."""
     count = len(gradients)
     context = buckets.ReductionContext(["CPU:0"] * count, count, None)
     local = [[tf.constant(g, tf.float32)] for g in gradients]
@@ -46,7 +46,7 @@ class RoundingNoiseTest(parameterized.TestCase, tf.test.TestCase):
     def test_variance_of_gaussian_blocks_is_that_of_many_steps(self, grad_bits, count, rounding):
         rng = np.random.default_rng(0)
         gradients = rng.standard_normal([count, 8, BLOCK])
-        # As large on all replicas, and blocks that are not.
+        # Blocks are equally large on all replicas, and differ from each other.
         gradients /= np.sqrt(np.mean(gradients**2, -1, keepdims=True))
         gradients *= np.arange(1, 9)[:, np.newaxis]
         quantization = Quantization(grad_bits=grad_bits, rotate=True, rounding=rounding)
@@ -65,7 +65,7 @@ class RoundingNoiseTest(parameterized.TestCase, tf.test.TestCase):
 
     def check_sums_that_are_rounded_again(self, grad_bits, count):
         rng = np.random.default_rng(0)
-        # Replicas have much or little in common; the rest of each tensor is a smaller block.
+        # Replicas have part of their gradients in common; the last block of a tensor is smaller.
         common = rng.standard_normal(8 * BLOCK + 100)
         gradients = common + 2 * rng.standard_normal([count, len(common)])
         quantization = Quantization(grad_bits=grad_bits, rotate=True)
@@ -75,7 +75,7 @@ class RoundingNoiseTest(parameterized.TestCase, tf.test.TestCase):
         self.assertTrue(np.all(noise > 1.2 * once))
 
     @parameterized.parameters(1, 2)
-    def test_variance_is_the_most_for_blocks_of_few_elements(self, num_elements):
+    def test_variance_is_a_bound_for_blocks_of_few_elements(self, num_elements):
         gradient = np.zeros([4, BLOCK])
         gradient[:, 100 : 100 + num_elements] = 1
         errors, noise = squared_errors(Quantization(rotate=True), [gradient] * 2, 20)
@@ -89,9 +89,9 @@ class RoundingNoiseTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(np.mean(errors / noise), 1, atol=0.1)
 
     @parameterized.parameters((1, 8, 8), (1, 6, 2), (7, 64, 64), (127, 3, 1))
-    def test_no_constant_that_it_is_multiplied_by_meets_another(self, levels, count, members):
-        # A graph may join the constants of two products: another rounding, unless one is a power of
-        # two.
+    def test_variance_is_a_multiple_of_a_power_of_two(self, levels, count, members):
+        # A graph may merge the constants of two products. That changes the rounding unless one is a
+        # power of two.
         own = np.random.default_rng(0).uniform(size=[members, 100]).astype(np.float32)
         how = {"levels": levels, "rounding": "correlated"}
         noise = ternary.noise_of_sums(own.max(0), own, count, **how).numpy()
@@ -100,7 +100,7 @@ class RoundingNoiseTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllEqual(noise / unit, np.round(noise / unit))
         self.assertAllInRange(noise, 0, largest * 1.001)
 
-    def test_it_is_finite_for_all_gradients(self):
+    def test_variance_is_finite_for_all_gradients(self):
         for value in (0.0, 1e-30, 1e30, np.inf, np.nan):
             quantization = Quantization(rotate=True)
             _, noise = squared_errors(quantization, [np.full([20], value)] * 2, 1)

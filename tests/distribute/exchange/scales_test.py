@@ -17,7 +17,7 @@ FEW, MANY = 100, 5001
 
 
 def own_scales(num_replicas, count):
-    """Scales of each replica, among them 0 and infinity."""
+    """Scales of each replica, including 0 and infinity."""
     scales = np.exp(np.random.default_rng(0).standard_normal([num_replicas, count]))
     scales[:, 0], scales[0, 1], scales[:, 2] = 0, np.inf, np.inf
     return scales.astype(np.float32)
@@ -48,7 +48,7 @@ class ShareScalesTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(shared.noise is not None, rotate)
             self.assertEqual(shared.told is not None, told is not None)
             if rotate:
-                # The largest of each process stands for all its replicas.
+                # The largest scale of a process stands for all its replicas.
                 of_members = own.reshape(num_processes, num_local, count).max(1)
                 largest = np.minimum(own.max(0), 2.0**56)
                 how = {"levels": 1, "rounding": "correlated"}

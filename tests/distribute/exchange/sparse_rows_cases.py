@@ -1,4 +1,4 @@
-"""Sparse gradients that tests exchange, in one process or, as a program, in one of a cluster."""
+"""Sparse gradients that tests exchange in one process or, as a program, in a cluster."""
 
 import keras
 import numpy as np
@@ -11,7 +11,7 @@ ROWS, WIDTH = 200, 16
 
 
 def positions_of(replica):
-    """Positions of a replica's rows, of which some repeat; replicas have different numbers."""
+    """Positions of a replica's rows; some repeat, and their number depends on the replica."""
     return np.random.default_rng(replica).integers(0, 40, 5 + 6 * replica)
 
 
@@ -32,7 +32,7 @@ def sums(num_replicas, rows=ROWS):
 
 
 def take_steps(strategy, count=1, rows=ROWS, optimizer=None, start=0, change=lambda rows: rows):
-    """Takes steps, of SGD at rate 1 or of the optimizer that a function makes.
+    """Takes steps of SGD with rate 1, or of the optimizer that a function makes.
 
     Returns:
         The change of the table in each step, and the table.
@@ -67,7 +67,7 @@ def take_steps(strategy, count=1, rows=ROWS, optimizer=None, start=0, change=lam
 
 
 def work(config):
-    """What a process of a cluster computes: rows, whole tensors, floats, and steps that float."""
+    """Results of a process: rows, finer codes, floats, and float steps before ternary ones."""
     results = {}
     for name, options in (
         ("rows", {}),

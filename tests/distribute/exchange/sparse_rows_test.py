@@ -1,4 +1,4 @@
-"""Rows of sparse gradients, rounded as rows or as whole tensors, whichever takes fewer bytes."""
+"""Tests of sparse gradients, rounded as rows or whole tensors, whichever takes fewer bytes."""
 
 import pathlib
 import sys
@@ -40,7 +40,8 @@ class SparseRowsTest(tf.test.TestCase):
         self.assertLess(error(np.mean(changes, 0), want), 0.4 / 30)
         for copy in table.value.values[1:]:
             self.assertAllEqual(copy, table.value.values[0])
-        # To each: the others' messages, as long as the longest, and the numbers of rows.
+        # Each replica receives the others' messages, padded to the longest, and the numbers of
+        # rows.
         traffic, count = strategy.traffic, most_distinct(range(4))
         self.assertEqual(traffic.received_bytes, 3 * (message_bytes(count) + 4))
         reads = sum(len(cases.positions_of(k)) for k in range(4)) // 4
@@ -63,7 +64,7 @@ class SparseRowsTest(tf.test.TestCase):
         got, _ = cases.take_steps(
             TernGradStrategy(2, grad_bits=8), 2, optimizer=lambda: keras.optimizers.Adam(0.1)
         )
-        # The first step is by signs, which rounding keeps but for the least elements.
+        # The first step depends on signs, which rounding keeps except for the smallest elements.
         self.assertLess(error(got[1], exact[1]), 0.05)
 
     def test_rows_stay_floats(self):

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 class ThreadProcesses:
-    """Stands for `ProcessGroup`: each process is a thread, and all launch the same collectives.
+    """Replaces `ProcessGroup`: each process is a thread, and all call the same collectives.
 
     Attributes:
         received: bytes that this process received.
@@ -39,7 +39,7 @@ class ThreadProcesses:
 
 
 def in_threads(num_processes, function):
-    """Calls `function(processes)` in a thread a process; returns the results in order."""
+    """Calls `function(processes)` in one thread per process; returns the results in order."""
     boxes, barrier = [None] * num_processes, threading.Barrier(num_processes, timeout=120)
     with concurrent.futures.ThreadPoolExecutor(num_processes) as pool:
         groups = [ThreadProcesses(rank, boxes, barrier) for rank in range(num_processes)]

@@ -1,6 +1,6 @@
-"""Tests of the wires: what they cost in bytes, and what they make of gradients by the paper's rule.
+"""Tests of the wires: their bytes, and their results for gradients by the paper's rule.
 
-What they make of rotated ones is tested in `rotated_test.py`.
+`rotated_test.py` tests rotated gradients.
 """
 
 import sys
@@ -41,7 +41,7 @@ def bucket_of(context, quantization, gradients):
 
 
 def reduce_in_threads(wire, num_processes, num_local, quantization):
-    """What each process finds, the sums of all replicas' gradients, and the words it received."""
+    """The sums of all replicas' gradients on each process, and the words it received."""
 
     def reduce(processes):
         context = buckets.ReductionContext(
@@ -76,7 +76,7 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
                 wire, quantization=Quantization(rotate=False, seed=4, grad_bits=4, clip_factor=0)
             )
 
-    def test_sums_are_rounded_once_more_without_bias_where_nothing_is_clipped(self):
+    def test_sums_are_rounded_once_more_without_bias_if_nothing_is_clipped(self):
         self.check_sums(
             "bidirectional", quantization=Quantization(rotate=False, seed=4, clip_factor=0)
         )
@@ -93,11 +93,11 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
         with mock.patch.dict(registry._CLASSES, {"sparse": (SparseSums,)}):
             self.check_sums("sparse")
             received = self.check_sums("sparse", num_processes=4, num_local=1)
-            # One process tells what its replicas would receive if each were a process.
+            # One process reports what its replicas would receive if each were a process.
             self.assertEqual(received, self.received_in_one_process("sparse", 4))
 
     @pytest.mark.slow
-    def test_one_process_tells_what_several_receive(self):
+    def test_one_process_reports_what_several_receive(self):
         for wire in ("sparse", "sparse_bidirectional"):
             received = self.check_sums(wire, num_processes=2, num_local=1)
             self.assertEqual(received, self.received_in_one_process(wire, 2))
@@ -110,9 +110,9 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
         return float(buckets.reduce_bucket(bucket, wire)[1])
 
     def check_sums(self, wire, num_processes=3, num_local=2, quantization=None):
-        """The wire gives every process the sum of all replicas' codes, or a rounded one.
+        """Checks that the wire gives each process the sum of all codes, or a rounded sum.
 
-        Returns the words that each received.
+        Returns the words that each process received.
         """
         quantization = quantization or Quantization(rotate=False, seed=4)
         levels = quantization.levels
@@ -150,13 +150,13 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
         return received[0]
 
     def check_rounded_sums(self, sums, exact, num_owners, levels, unbiased):
-        """Sums of codes are whole numbers of steps, of which each owner has its own."""
+        """Checks that sums are whole numbers of steps; each owner has its own step size."""
         largest = np.abs(exact).max()
         self.assertAllInRange(sums, -largest * (1 + 1e-6), largest * (1 + 1e-6))
         steps = np.unique(np.round(np.abs(sums), 4))
         self.assertLessEqual(len(steps), 1 + num_owners * levels)
         if unbiased:
-            # 5 standard errors of a step of chance each.
+            # 5 standard errors, with one random step per element.
             bound = 5 * largest / levels / 2 / np.sqrt(sums.size)
             self.assertNear(sums.mean(), np.mean(exact), bound + 1e-6)
 
@@ -199,7 +199,7 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
         found = [int(streams.message_length(tf.constant([[n, 0], [1, 0]]))) for n in lengths]
         for length, message in zip(lengths, found, strict=True):
             self.assertBetween(message, length, length * 33 / 32)
-        # 32 an octave.
+        # There are 32 lengths per octave.
         self.assertLessEqual(len(set(found)), 64 + 32 * 7)
         two = tf.constant([[3, 4], [5, 1]])
         self.assertEqual(int(streams.message_length(two)), 7)
