@@ -1,4 +1,4 @@
-"""Exchanges of local steps that keep what they leave of changes, compared with plain Keras."""
+"""Tests of local steps that keep the unsent part of changes, compared with plain Keras."""
 
 import os
 import pathlib
@@ -28,12 +28,12 @@ from tests.distribute.local_sgd.local_steps_cases import (
 
 WORKER = pathlib.Path(__file__).with_name("local_steps_worker.py")
 SGD = keras.optimizers.SGD
-# Of the network's 41 elements it takes 4.
+# It selects 4 of the network's 41 elements.
 BUDGET = 0.6
 
 
 def largest(due, share):
-    """The definition, of NumPy arrays."""
+    """The definition in NumPy."""
     sizes = np.sort(np.abs(np.concatenate([np.ravel(d) for d in due])))
     threshold = sizes[-int(np.ceil(share * sizes.size))]
     kept = [np.abs(d) >= threshold for d in due]
@@ -44,12 +44,12 @@ def largest(due, share):
 
 
 def trained_alone(inner, outer, sync_every, share, num_steps=12, whole=()):
-    """What one replica trains, by plain Keras models, and what is left over; two lists of arrays.
+    """Weights and left-over changes of one replica in plain Keras; two lists of arrays.
 
     Args:
         inner, outer: functions that make optimizers.
-        sync_every: steps between exchanges, which are in the ends of epochs of 4 steps, too.
-        share: of the elements that travel.
+        sync_every: steps between exchanges; each epoch of 4 steps also ends with one.
+        share: share of the elements that travel.
         num_steps: steps.
         whole: positions of weights that travel whole.
     """
@@ -79,12 +79,12 @@ def trained_alone(inner, outer, sync_every, share, num_steps=12, whole=()):
 
 
 def left_over(model):
-    """What each replica's exchanges left, a list of arrays `[replicas, ...]`."""
+    """The changes that exchanges left on each replica, a list of arrays `[replicas, ...]`."""
     return model.optimizer.replica_state.get()[-len(model.trainable_variables) :]
 
 
 class EqualsTest(parameterized.TestCase, tf.test.TestCase):
-    """Numbers of one replica, whose codes stand for exactly what it sends."""
+    """Numbers of one replica, whose codes represent exactly what it sends."""
 
     def check(self, expected, model):
         weights, left = expected
@@ -166,7 +166,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         self.check_nothing_is_lost(**options)
 
     def check_nothing_is_lost(self, **options):
-        """Where gradients do not depend on weights: what travelled and what is left is all."""
+        """If gradients do not depend on weights, sent and left-over changes add up to the whole."""
 
         def linear(**strategy):
             strategy = terngrad_tf.TernGradStrategy(
@@ -179,7 +179,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
                 )
                 optimizer = DiLoCo(SGD(0.05), 2, outer=SGD(1.0), alpha=0, **options)
                 model.compile(optimizer, lambda y, prediction: y[:, 0] * prediction[:, 0])
-            # Both replicas see the same, so that their codes stand for exactly what they send.
+            # Both replicas see the same data, so their codes represent exactly what they send.
             x, y = (
                 np.concatenate([np.tile(part[i : i + 6], [2, 1]) for i in range(0, 48, 6)])
                 for part in data(48)
@@ -197,7 +197,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class OptionsTest(parameterized.TestCase, tf.test.TestCase):
-    """Where there is error feedback, and where not."""
+    """When error feedback is on."""
 
     def built(self, error_feedback=None, **strategy):
         with terngrad_tf.TernGradStrategy(
@@ -207,7 +207,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
             optimizer.build(network().trainable_variables)
         return optimizer
 
-    def test_only_a_budget_brings_it(self):
+    def test_only_a_budget_turns_it_on(self):
         self.assertIs(self.built().error_feedback, False)
         self.assertIs(self.built(grad_bits=32).error_feedback, False)
         self.assertIs(self.built(bits_per_element=0.3).error_feedback, True)
@@ -220,7 +220,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
             self.built(True)
 
     def test_a_budget_holds_in_exchanges(self):
-        """Of replicas that differ, too; a code stands for the largest replica's size."""
+        """Holds for different replicas, too; a code has the size of the largest replica."""
         shares = []
 
         class Look(keras.callbacks.Callback):
@@ -242,7 +242,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
             model = network()
             model.compile(DiLoCo(SGD(0.1), 3, outer=SGD(1.0)), "mse")
         model.fit(*data(48), batch_size=12, epochs=2, verbose=0, callbacks=[Look()])
-        # 4 of 41 elements of each replica at most.
+        # At most 4 of 41 elements of each replica.
         self.assertTrue(all(0 < share <= 8 / 41 for share in shares), shares)
 
     @pytest.mark.slow
@@ -258,7 +258,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
-    """What is left over belongs to what is saved."""
+    """Left-over changes are part of the saved state."""
 
     def compiled(self):
         strategy = terngrad_tf.TernGradStrategy(
@@ -270,7 +270,7 @@ class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
         return strategy, model
 
     @pytest.mark.slow
-    def test_a_run_goes_on_to_the_bit(self):
+    def test_a_resumed_run_is_equal_to_the_bit(self):
         path = os.path.join(self.get_temp_dir(), "saved.keras")
         _, model = self.compiled()
         fit_steps(model, 0, 6)
@@ -310,7 +310,7 @@ class ProcessesTest(tf.test.TestCase):
             first, second = (result["job"][str(index)] for result in results)
             self.assertAllEqual(first, second)
             changed.append(not np.array_equal(first, before))
-        # Small changes of a single bias may all be left.
+        # The small changes of a single bias may all stay behind.
         self.assertGreater(sum(changed), len(start) // 2)
 
 

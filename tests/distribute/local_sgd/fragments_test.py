@@ -1,4 +1,4 @@
-"""`DiLoCo` with groups of weights that are exchanged in turn, compared with plain Keras models."""
+"""`DiLoCo` with groups of weights exchanged in turn, compared with plain Keras models."""
 
 import itertools
 import sys
@@ -23,12 +23,12 @@ from tests.distribute.local_sgd.local_steps_cases import (
 )
 
 SGD = keras.optimizers.SGD
-# Of `network`: a kernel of 30 elements, biases, a kernel of 5.
+# `network` has a kernel of 30 elements, biases, and a kernel of 5.
 GROUPS = {1: None, 2: [[0], [1, 2, 3]], 3: [[0], [1, 3], [2]], 4: [[0], [1], [2], [3]]}
 
 
 class DivideTest(parameterized.TestCase, tf.test.TestCase):
-    """Which weights are exchanged together."""
+    """Division of weights into groups."""
 
     def test_the_largest_group_is_at_most_a_third_larger_than_need_be(self):
         rng = np.random.default_rng(0)
@@ -61,7 +61,7 @@ class TurnsTest(parameterized.TestCase, tf.test.TestCase):
     """When groups are exchanged."""
 
     @parameterized.parameters((1, 1), (4, 1), (4, 2), (6, 3), (3, 3))
-    def test_each_group_is_exchanged_every_so_many_steps(self, sync_every, fragments):
+    def test_each_group_is_exchanged_at_fixed_intervals(self, sync_every, fragments):
         turns = Turns(sync_every, fragments)
         exchanged_at = [[] for _ in range(fragments)]
         for steps in range(4 * sync_every):
@@ -81,7 +81,7 @@ class TurnsTest(parameterized.TestCase, tf.test.TestCase):
         ((4, 0), "`fragments` must be a positive integer.*0"),
         ((4, 3), "`fragments` must divide `sync_every`, 4.*fragments=3"),
     )
-    def test_what_is_out_of_range_is_refused(self, arguments, message):
+    def test_values_out_of_range_are_refused(self, arguments, message):
         with self.assertRaisesRegex(ValueError, message):
             Turns(*arguments)
 
@@ -131,7 +131,7 @@ class TrafficTest(parameterized.TestCase, tf.test.TestCase):
     """Bytes of an exchange."""
 
     def exchanges(self, fragments, grad_bits):
-        """Bytes received in the last exchange after each step, and in those of all groups."""
+        """Bytes received in the last exchange after each step, and in all groups' exchanges."""
         strategy = terngrad_tf.TernGradStrategy(num_nodes=2, grad_bits=grad_bits)
         with strategy.scope():
             layers = [keras.layers.Dense(20, use_bias=False) for _ in range(4)]
@@ -159,14 +159,14 @@ class TrafficTest(parameterized.TestCase, tf.test.TestCase):
         whole, in_all = self.exchanges(1, grad_bits)
         self.assertEqual(whole, [0, 0, 0, in_all])
         parts, in_all = self.exchanges(4, grad_bits)
-        # A message has whole words.
+        # Messages consist of whole words.
         self.assertAllClose(parts, [whole[3] / 4] * 4, rtol=0.02)
         self.assertEqual(in_all, sum(parts))
 
 
 @pytest.mark.slow
 class OptionsTest(parameterized.TestCase, tf.test.TestCase):
-    """Other people's ways to train."""
+    """Other ways to train."""
 
     def optimizer(self):
         return DiLoCo(adamw(), 4, outer=nesterov(), fragments=2)
@@ -210,7 +210,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
             model = network()
             model.compile(self.optimizer(), Count())
         model.fit(*data(144), batch_size=12, epochs=2, verbose=0)
-        # Keras looks at the loss once before, to build it.
+        # Keras calls the loss once earlier, to build it.
         self.assertLessEqual(len(traces), 2)
 
     def test_weights_change_group_by_group(self):
@@ -228,7 +228,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         first, second = GROUPS[2]
         self.assertEqual(changed, [[], first, [], second, [], first, [], second, []])
 
-    def test_moving_averages_are_of_all_weights(self):
+    def test_moving_averages_cover_all_weights(self):
         exchanged = []
 
         class Look(keras.callbacks.Callback):
@@ -248,7 +248,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
             num_examples=96,
             fit={"callbacks": [Look()], "epochs": 1},
         )
-        # Keras' average begins with the weights of the first exchange, here of each group's.
+        # Keras' average begins with the weights of the first exchange, here with each group's.
         for average, _, *weights in zip(model.get_weights(), *exchanged, strict=True):
             expected = weights[0]
             for weight in weights[1:]:
@@ -258,7 +258,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
 
 @pytest.mark.slow
 class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
-    """Runs that stop between two exchanges and go on, to the bit."""
+    """Runs that stop between two exchanges and continue, equal to the bit."""
 
     def compiled(self):
         strategy = terngrad_tf.TernGradStrategy(

@@ -1,4 +1,4 @@
-"""What tests of local steps train, and what plain Keras makes of it."""
+"""Models that tests of local steps train, and references in plain Keras."""
 
 import itertools
 import os
@@ -21,7 +21,7 @@ def data(num_examples, seed=0):
 
 
 def network(batch_norm=False):
-    """The same initial weights at each call."""
+    """A network with the same initial weights at each call."""
     init = [keras.initializers.GlorotUniform(seed) for seed in (1, 2)]
     layers = [
         keras.Input([NUM_FEATURES]),
@@ -57,7 +57,7 @@ def trained(
 
 
 class Exchanges(keras.callbacks.Callback):
-    """Keeps after which steps there was an exchange, and exchanges after the `due` ones."""
+    """Records the steps that end with an exchange; also exchanges after the steps in `due`."""
 
     def __init__(self, due=()):
         super().__init__()
@@ -72,7 +72,7 @@ class Exchanges(keras.callbacks.Callback):
 
 
 def step_outside_of_fit(optimizer):
-    """Takes a step of an optimizer, made by a function, in a loop of one's own."""
+    """Takes a step of the optimizer that a function makes, in a custom loop."""
     strategy = terngrad_tf.TernGradStrategy(num_nodes=2)
     with strategy.scope():
         weight = keras.Variable([1.0])
@@ -82,15 +82,15 @@ def step_outside_of_fit(optimizer):
 
 
 def fit_steps(model, first_step, last_step, callbacks=()):
-    """`fit` of some steps of a run in batches of 12 examples, the first of which is step 0."""
+    """Fits some steps of a run, counted from 0, in batches of 12 examples."""
     batches = tf.data.Dataset.from_tensor_slices(data(48)).batch(12).repeat().skip(first_step)
     model.fit(batches, steps_per_epoch=last_step - first_step, callbacks=list(callbacks), verbose=0)
 
 
 class ResumeCases:
-    """Runs that stop and go on, to the bit.
+    """Runs that stop and continue, equal to the bit.
 
-    A mixin of test cases, whose `compiled` returns a strategy and a compiled model.
+    A mixin for test cases whose `compiled` returns a strategy and a compiled model.
     """
 
     def assert_same_state(self, one, other):
@@ -102,12 +102,12 @@ class ResumeCases:
             self.assertAllEqual(a.numpy(), b.numpy(), msg=a.path)
 
     def assert_goes_on(self, kind, step, num_steps):
-        """Compares a run with one that goes on from what the first saved after `step` steps.
+        """Compares a run with one that continues from the file saved after `step` steps.
 
         Args:
             kind: "keras" for a `.keras` file, "checkpoint" for a `tf.train.Checkpoint`.
             step: steps before the first run saves.
-            num_steps: steps of each run in all.
+            num_steps: total steps of each run.
         """
         path = os.path.join(self.get_temp_dir(), "saved")
 
@@ -146,9 +146,9 @@ def trained_apart(
     batch_norm=False,
     epoch_lengths=(4, 4, 4),
 ):
-    """What `trained` is to give, by plain Keras models that take turns; weights.
+    """The weights that `trained` must give, from plain Keras models that take turns.
 
-    Each group of weights, given by their positions, has an outer optimizer of its own.
+    Each group of weights, given by their positions, has its own outer optimizer.
     """
     models = []
     for _ in range(num_replicas):

@@ -1,4 +1,4 @@
-"""`DiLoCo`: steps of each replica's own, compared with plain Keras models that train apart."""
+"""`DiLoCo`: replicas take separate steps; compared with plain Keras models trained apart."""
 
 import os
 import pathlib
@@ -65,7 +65,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         self.check_apart(num_replicas, num_replicas + 1, batch_norm=True)
 
     def check_apart(self, num_replicas, sync_every, batch_norm):
-        """Replicas train as so many models of plain Keras whose changes are exchanged."""
+        """Replicas train like separate Keras models whose changes are exchanged."""
         model = trained(
             lambda: DiLoCo(adamw(), sync_every, outer=nesterov()),
             num_replicas,
@@ -77,7 +77,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class VisibleTest(parameterized.TestCase, tf.test.TestCase):
-    """What is seen of a run from outside of its steps."""
+    """Effects of a run that are visible outside its steps."""
 
     def test_weights_change_in_exchanges_only(self):
         seen = []
@@ -91,7 +91,7 @@ class VisibleTest(parameterized.TestCase, tf.test.TestCase):
             not all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
             for before, after in zip(seen[:-1], seen[1:], strict=True)
         ]
-        # Steps 2 to 8; the fourth exchange is that at the end of an epoch of 4 steps.
+        # Steps 2 to 8; the exchange at the end of an epoch of 4 steps shows in the next step.
         self.assertEqual(changes, [False, True, False, True, False, True, False])
 
     def test_exchanged_changes_are_ternary(self):
@@ -109,7 +109,7 @@ class VisibleTest(parameterized.TestCase, tf.test.TestCase):
             fit={"callbacks": [Look()], "epochs": 2},
         )
         for before, after in zip(weights[3], weights[4], strict=True):
-            # Means over 2 replicas of -s, 0, s: of equal distances.
+            # Means over 2 replicas of -s, 0 and s lie at equal distances.
             levels = np.unique(np.round(np.abs(after - before), 6))
             self.assertLessEqual(len(levels), 3)
         self.assertNotAllClose(weights[3][0], weights[4][0])
@@ -137,7 +137,7 @@ class VisibleTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllEqual(test, end)
             self.assertAllEqual(test, final)
 
-    def test_weights_that_are_loaded_are_those_that_train(self):
+    def test_loaded_weights_are_trained(self):
         strategy = terngrad_tf.TernGradStrategy(num_nodes=2, grad_bits=32)
         with strategy.scope():
             model = network()
@@ -150,7 +150,7 @@ class VisibleTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(model.get_weights(), loaded, rtol=0, atol=0)
 
     @pytest.mark.long
-    def test_an_optimizer_that_is_compiled_anew_trains_what_is_seen(self):
+    def test_a_recompiled_optimizer_trains_the_visible_weights(self):
         def fit(optimizers):
             strategy = terngrad_tf.TernGradStrategy(num_nodes=2, grad_bits=32)
             with strategy.scope():
@@ -170,7 +170,7 @@ class VisibleTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class OptionsTest(parameterized.TestCase, tf.test.TestCase):
-    """Other people's ways to train."""
+    """Other ways to train."""
 
     @pytest.mark.slow
     def test_steps_per_execution(self):
@@ -197,7 +197,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         )
         self.assertAllClose(graph.get_weights(), eager.get_weights(), rtol=1e-5, atol=1e-6)
 
-    def test_gradient_accumulation_is_each_replicas_own(self):
+    def test_each_replica_accumulates_its_own_gradients(self):
         def inner():
             return SGD(0.1, gradient_accumulation_steps=2)
 
@@ -205,7 +205,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         expected = trained_apart(inner, lambda: SGD(1.0), 2, 4)
         self.assertAllClose(model.get_weights(), expected, rtol=2e-5, atol=2e-6)
 
-    def test_moving_average_is_of_the_exchanged_weights(self):
+    def test_moving_average_covers_the_exchanged_weights(self):
         averages = []
 
         class Look(keras.callbacks.Callback):
@@ -262,7 +262,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
 
     @pytest.mark.slow
     def test_changes_of_a_replica_without_examples_count(self):
-        """In the last batch, after which all exchange: in the step, or at the epoch's end."""
+        """Their last batch precedes an exchange in the same step or at the epoch's end."""
 
         def model(sync_every):
             return trained(
@@ -275,7 +275,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         in_step, after = model(4), model(100)
         self.assertAllClose(in_step.get_weights(), after.get_weights(), rtol=1e-5, atol=1e-6)
 
-    def test_a_loop_of_ones_own(self):
+    def test_a_custom_loop(self):
         strategy = terngrad_tf.TernGradStrategy(num_nodes=2, grad_bits=32)
         with strategy.scope():
             model = network()
@@ -302,7 +302,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
-    """Runs that stop between two exchanges and go on, to the bit."""
+    """Runs that stop between two exchanges and continue, equal to the bit."""
 
     def compiled(self):
         strategy = terngrad_tf.TernGradStrategy(
@@ -362,8 +362,8 @@ class ProcessesTest(tf.test.TestCase):
             },
         )
 
-    def test_a_process_goes_ahead_between_exchanges(self):
-        """Or the first steps would have waited for each other for ever."""
+    def test_a_process_runs_ahead_between_exchanges(self):
+        """Otherwise the first steps would wait for each other forever."""
         first, second = (result["ternary"] for result in self.results)
         for name in first:
             self.assertAllEqual(first[name], second[name], msg=name)
@@ -386,7 +386,7 @@ class ProcessesTest(tf.test.TestCase):
             self.assertAllEqual(first, second)
             self.assertAllClose(first, weight, rtol=2e-5, atol=2e-6)
 
-    def test_a_run_that_stopped_in_an_exchange_goes_on_exactly(self):
+    def test_a_run_that_stopped_in_an_exchange_continues_exactly(self):
         for result in self.results:
             for index in range(8):
                 self.assertAllEqual(
@@ -395,7 +395,7 @@ class ProcessesTest(tf.test.TestCase):
 
 
 class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
-    """What is refused."""
+    """Refused options and calls."""
 
     @parameterized.parameters(
         ({"sync_every": 0}, "`sync_every` must be a positive integer.*0"),

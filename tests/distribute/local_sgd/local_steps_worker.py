@@ -1,4 +1,4 @@
-"""One process of a cluster whose replicas take steps of their own; run by `local_steps_test.py`."""
+"""One process of a cluster whose replicas take local steps; run by `local_steps_test.py`."""
 
 import os
 import time
@@ -31,7 +31,7 @@ class WaitForPeer(keras.callbacks.Callback):
 
 
 class Logs(keras.callbacks.Callback):
-    """Keeps the loss that callbacks are told."""
+    """Records the loss that callbacks receive."""
 
     def __init__(self):
         super().__init__()
@@ -49,7 +49,7 @@ def compiled(strategy, **options):
 
 
 def batches(strategy, first_step=0):
-    """The process's half of each batch, as `local_steps_cases.trained_apart` divides them."""
+    """This process's half of each batch, divided as in `local_steps_cases.trained_apart`."""
     dataset = tf.data.Dataset.from_tensor_slices(data(48)).batch(12).repeat().skip(first_step)
     part = strategy.process_index
 
@@ -60,7 +60,7 @@ def batches(strategy, first_step=0):
 
 
 def train(config):
-    """Weights after steps in which a process goes ahead of the other, and what callbacks saw."""
+    """Weights after steps in which one process runs ahead, losses, and an evaluation."""
     strategy = TernGradStrategy(
         quantization=Quantization(
             grad_bits=config["grad_bits"], bits_per_element=config.get("bits_per_element")

@@ -50,7 +50,7 @@ def fit(sync_every, exchanges, **options):
 
 
 class ChoiceTest(parameterized.TestCase, tf.test.TestCase):
-    """The number of steps by their times."""
+    """Choice of the number of steps by their durations."""
 
     @parameterized.parameters((0.0, 1), (0.1, 1), (0.11, 2), (1.0, 8), (3.0, 16), (1e3, 32))
     def test_fewest_steps_that_are_nearly_as_quick(self, exchange, expected):
@@ -63,7 +63,7 @@ class ChoiceTest(parameterized.TestCase, tf.test.TestCase):
 class AloneTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
     """One process with two replicas."""
 
-    def test_numbers_are_those_of_exchanges_after_the_same_steps(self):
+    def test_numbers_equal_those_with_exchanges_after_the_same_steps(self):
         self.check_numbers(1)
 
     @parameterized.parameters((5, 2), (1, 1), (1, 4))
@@ -77,7 +77,7 @@ class AloneTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
         model = fit("auto", exchanges, **options)
         period = model.optimizer.steps_of_round
         self.assertIn(period, PERIODS)
-        # Three exchanges to measure, each after 2 steps or an execution of 5.
+        # The first three exchanges measure, each after 2 steps or an execution of 5.
         first = max(2, steps_per_execution)
         every = -(-period // steps_per_execution) * steps_per_execution
         due = [first, 2 * first, 3 * first, *range(3 * first + every, 51, every)]
@@ -86,7 +86,7 @@ class AloneTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
         for weight, same in zip(model.weights, other.weights, strict=True):
             self.assertAllEqual(weight, same, msg=weight.path)
 
-    def test_a_saved_run_goes_on_with_its_number(self):
+    def test_a_saved_run_keeps_its_number_of_steps(self):
         model, _ = compiled("auto")
         with tempfile.TemporaryDirectory() as folder:
             path = f"{folder}/saved"
@@ -103,7 +103,7 @@ class AloneTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(optimizer.steps_of_round, model.optimizer.steps_of_round)
         self.assert_same_state(model, resumed)
 
-    def test_a_configuration_keeps_the_word(self):
+    def test_a_configuration_keeps_auto(self):
         optimizer = DiLoCo("sgd", "auto")
         self.assertEqual(optimizer.outer.momentum, 0.0)
         self.assertEqual(DiLoCo.from_config(optimizer.get_config()).sync_every, "auto")
@@ -111,7 +111,7 @@ class AloneTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
 
 @pytest.mark.long
 class ProcessesTest(tf.test.TestCase):
-    """Two processes, of which each takes its own steps."""
+    """Two processes, each of which takes its own steps."""
 
     @classmethod
     def setUpClass(cls):
@@ -134,7 +134,7 @@ class ProcessesTest(tf.test.TestCase):
 
 
 class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
-    """What is refused."""
+    """Refused options and calls."""
 
     @parameterized.parameters(
         ({"sync_every": "often"}, '`sync_every` must be a positive integer or "auto"'),

@@ -9,7 +9,7 @@ from tests.distribute.local_sgd.local_steps_cases import Exchanges, data, networ
 
 
 class Losses(keras.callbacks.Callback):
-    """Keeps the losses and the weights after each step of `fit`."""
+    """Records the losses and the weights after each step of `fit`."""
 
     def __init__(self):
         super().__init__()
@@ -21,7 +21,7 @@ class Losses(keras.callbacks.Callback):
 
 
 def fit(strategy, sync_every, exchanges):
-    """The optimizer, and what callbacks saw in 60 steps."""
+    """The optimizer, and the callback's records of 60 steps."""
     with strategy.scope():
         model = network()
         optimizer = DiLoCo(keras.optimizers.SGD(0.05), sync_every, outer=keras.optimizers.SGD(1.0))
@@ -33,7 +33,7 @@ def fit(strategy, sync_every, exchanges):
 
 
 def train(config):
-    """What callbacks saw, and the number of steps between exchanges."""
+    """The callbacks' records, and the number of steps between exchanges."""
     strategy, exchanges = TernGradStrategy(grad_bits=config["grad_bits"]), Exchanges()
     optimizer, seen = fit(strategy, "auto", exchanges)
     _, by_hand = fit(strategy, 1000, Exchanges(exchanges.steps))

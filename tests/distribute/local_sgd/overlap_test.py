@@ -1,4 +1,4 @@
-"""`DiLoCo` whose changes travel while steps go on, compared with plain Keras models."""
+"""`DiLoCo` whose changes travel during further steps, compared with plain Keras models."""
 
 import gc
 import os
@@ -37,7 +37,7 @@ def concrete(function):
 class BackgroundFunctionsTest(tf.test.TestCase):
     """The thread beside the steps."""
 
-    def test_steps_go_on_until_they_take_the_result(self):
+    def test_steps_continue_until_they_take_the_result(self):
         background = BackgroundFunctions()
         gate = tf.queue.FIFOQueue(1, tf.int64, [])
         background.add("add", concrete(lambda n: [n + gate.dequeue(), tf.cast(n, tf.float32)]))
@@ -48,7 +48,7 @@ class BackgroundFunctionsTest(tf.test.TestCase):
                 background.start("add", tf.constant(3, tf.int64))
             return n + 1
 
-        # Would wait for ever, if the step that starts the function waited for it.
+        # This would wait forever if the step that starts the function waited for it.
         self.assertEqual(step(step(tf.constant(0))), 2)
         gate.enqueue(tf.constant(4, tf.int64))
         total, copy = tf.function(lambda: background.result("add"))()
@@ -73,7 +73,7 @@ class BackgroundFunctionsTest(tf.test.TestCase):
 
         self.assertEqual(steps(tf.constant(6, tf.int64)), 0 + 4 - 2 + 16 - 4)
 
-    def test_what_fails_fails_in_the_step_that_waits_for_it(self):
+    def test_an_error_is_raised_in_the_step_that_waits(self):
         background = BackgroundFunctions()
 
         def fail(n):
@@ -104,7 +104,7 @@ class TurnsTest(parameterized.TestCase, tf.test.TestCase):
     """When exchanges start and end."""
 
     @parameterized.parameters((4, 1, 1), (4, 1, 4), (6, 2, 3), (6, 3, 1))
-    def test_each_exchange_ends_so_many_steps_after_its_start(self, sync_every, fragments, overlap):
+    def test_each_exchange_ends_overlap_steps_after_its_start(self, sync_every, fragments, overlap):
         turns = Turns(sync_every, fragments, overlap)
         under_way = None
         for steps in range(3 * sync_every):
@@ -117,10 +117,10 @@ class TurnsTest(parameterized.TestCase, tf.test.TestCase):
                 self.assertIsNone(under_way)
                 under_way = started, steps
             self.assertEqual(turns.under_way_after(steps), under_way and under_way[0])
-            # Replicas keep some of their own.
+            # Replicas keep a share of local weights, so every group counts as changed.
             self.assertLen(turns.changed_after(steps), fragments if steps else 0)
 
-    def test_what_is_out_of_range_is_refused(self):
+    def test_values_out_of_range_are_refused(self):
         for overlap in (-1, 4, 1.0):
             with self.assertRaisesRegex(ValueError, "`overlap` must be an integer from 0 to the 3"):
                 DiLoCo("sgd", 6, fragments=2, overlap=overlap)
@@ -158,7 +158,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class OptionsTest(parameterized.TestCase, tf.test.TestCase):
-    """Other people's ways to train."""
+    """Other ways to train."""
 
     def optimizer(self):
         return DiLoCo(adamw(), 4, outer=nesterov(), fragments=2, overlap=1)
@@ -193,7 +193,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertTrue(all(np.isfinite(weight).all() for weight in model.get_weights()))
 
     @pytest.mark.slow
-    def test_weights_change_where_an_exchange_ends(self):
+    def test_weights_change_when_an_exchange_ends(self):
         seen = []
 
         class Look(keras.callbacks.Callback):
@@ -209,7 +209,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(changed, [[], [], first, [], second, [], first, [], second])
 
     @pytest.mark.slow
-    def test_a_replica_without_examples_applies_what_all_do(self):
+    def test_a_replica_without_examples_applies_the_exchange(self):
         """An exchange ends in the last step, in which half of the replicas have no examples."""
         model = trained(
             lambda: DiLoCo(SGD(0.1), 2, outer=SGD(1.0), overlap=2),
@@ -221,7 +221,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
-    """Runs that stop while changes travel and go on, to the bit."""
+    """Runs that stop while changes travel and continue, equal to the bit."""
 
     def compiled(self):
         strategy = terngrad_tf.TernGradStrategy(

@@ -1,4 +1,4 @@
-"""What tests of steps by time train, and what it is to give, in float64."""
+"""Models and data of tests with `sync_seconds`, and expected results in float64."""
 
 import keras
 import numpy as np
@@ -6,7 +6,7 @@ import tensorflow as tf
 
 NUM_FEATURES = 5
 NUM_EXAMPLES = 64
-# Of each process.
+# One for each process.
 BATCH_SIZES = (8, 4)
 _OUTER_RATE, _OUTER_MOMENTUM = 0.7, 0.5
 
@@ -25,7 +25,7 @@ def part(process):
     """The examples of a process, `[n, features]` and `[n, 1]`."""
     rng = np.random.default_rng(process)
     x = rng.normal(size=(NUM_EXAMPLES, NUM_FEATURES)).astype(np.float32)
-    # Each process's say something else, so that it matters how changes are weighed.
+    # The data of processes differ, so that the weights of their changes matter.
     return x, (x @ np.full([NUM_FEATURES, 1], 1.0 + process)).astype(np.float32)
 
 
@@ -50,8 +50,8 @@ def expected(own_steps, exchanges):
     """The weights after each step of `fit`, `[steps, features]`, float64.
 
     Args:
-        own_steps: for each process, how many steps of its own it had taken after each of `fit`.
-        exchanges: whether one followed each step of `fit`.
+        own_steps: for each process, its total of own steps after each step of `fit`.
+        exchanges: whether an exchange followed each step of `fit`.
     """
     weights, velocity = np.ones(NUM_FEATURES), np.zeros(NUM_FEATURES)
     own = [weights.copy() for _ in own_steps]
@@ -74,7 +74,7 @@ def expected(own_steps, exchanges):
 
 
 def _gradient(process, step, weights):
-    """That of the mean squared error of a process's batch after so many steps of its own."""
+    """The gradient of the mean squared error of a process's batch number `step`."""
     x, y = (array.astype(np.float64) for array in part(process))
     rows = np.arange(step * BATCH_SIZES[process], (step + 1) * BATCH_SIZES[process]) % NUM_EXAMPLES
     return 2 * x[rows].T @ (x[rows] @ weights - y[rows, 0]) / len(rows)

@@ -31,7 +31,7 @@ SGD = keras.optimizers.SGD
 
 
 class NumbersTest(parameterized.TestCase, tf.test.TestCase):
-    """How many steps a process takes."""
+    """The number of steps that a process takes."""
 
     @parameterized.parameters((1, 1), (1, 7), (3, 7), (7, 7), (20, 7), (5, 1))
     def test_steps_of_a_round_are_spread_evenly(self, planned, of_round):
@@ -54,10 +54,10 @@ class NumbersTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class AloneTest(tf.test.TestCase):
-    """One process, whose replicas take equally many steps."""
+    """One process whose replicas take equally many steps."""
 
-    def test_rounds_of_one_step_are_those_of_steps(self):
-        """The first step of a call of `fit` is not timed, so each of these makes a round."""
+    def test_rounds_of_one_step_equal_exchanges_in_every_step(self):
+        """`fit` does not time its first step, so each of these calls makes a round."""
         models = []
         for options in ({"sync_every": 1}, {"sync_seconds": 100.0}):
             model = trained(
@@ -72,7 +72,7 @@ class AloneTest(tf.test.TestCase):
         for weight, other in zip(models[0].weights, models[1].weights, strict=True):
             self.assertAllEqual(weight, other, msg=weight.path)
 
-    def test_exchanges_come_as_often_as_steps_give_time_for(self):
+    def test_rounds_grow_gradually(self):
         exchanges = Exchanges()
         model = trained(
             lambda: DiLoCo("sgd", sync_seconds=1000.0), 2, fit={"epochs": 1}, num_examples=12
@@ -80,14 +80,14 @@ class AloneTest(tf.test.TestCase):
         x, y = data(48)
         dataset = tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(12)
         model.fit(dataset, steps_per_epoch=50, verbose=0, callbacks=[exchanges])
-        # From each round to the next they become at most four times as many.
+        # A round is at most four times as long as the one before.
         self.assertEqual(exchanges.steps, [1, 2, 6, 22])
         optimizer = model.optimizer
         self.assertEqual(optimizer.steps_since_exchange, 0)
         self.assertEqual(int(optimizer.iterations.numpy()), 51)
         self.assertEqual(optimizer.num_own_steps, 51)
 
-    def test_each_step_exchanges_where_there_is_no_time(self):
+    def test_each_step_exchanges_if_there_is_no_time(self):
         exchanges = Exchanges()
         synchronous = trained(lambda: SGD(0.1), 2)
         local = trained(
@@ -114,7 +114,7 @@ class AloneTest(tf.test.TestCase):
             average = 0.9**steps * average + (1 - 0.9**steps) * weights
         self.assertAllClose(model.get_weights()[0], average, rtol=1e-5, atol=1e-6)
 
-    def test_a_run_saved_within_a_round_goes_on_in_it(self):
+    def test_a_run_saved_within_a_round_continues_it(self):
         def compiled():
             strategy = terngrad_tf.TernGradStrategy(num_nodes=2)
             with strategy.scope():
@@ -137,14 +137,14 @@ class AloneTest(tf.test.TestCase):
             checkpoint.read(path).assert_existing_objects_matched()
         exchanges = Exchanges()
         resumed.fit(dataset.skip(4), steps_per_epoch=2, verbose=0, callbacks=[exchanges])
-        # The third round of four steps had two.
+        # The third round, of four steps, had taken two.
         self.assertEqual(exchanges.steps, [2])
         for weight, other in zip(model.weights, resumed.weights, strict=True):
             self.assertAllEqual(weight, other, msg=weight.path)
 
 
 class Seen(keras.callbacks.Callback):
-    """Keeps the weights after each exchange."""
+    """Records the weights after each exchange."""
 
     def __init__(self):
         super().__init__()
@@ -157,7 +157,7 @@ class Seen(keras.callbacks.Callback):
 
 @pytest.mark.long
 class ProcessesTest(tf.test.TestCase):
-    """Two processes of one replica each, of which the second takes longer for a step."""
+    """Two processes of one replica each; the second takes longer for a step."""
 
     @classmethod
     def setUpClass(cls):
@@ -175,11 +175,11 @@ class ProcessesTest(tf.test.TestCase):
         )
 
     def test_processes_take_unequal_numbers_of_steps(self):
-        """Which one takes more is left to time, and to what else the machine does."""
+        """Timing decides which one takes more."""
         for job in ("float", "ternary"):
             quick, slow = (int(result[job]["own"][-1]) for result in self.results)
             self.assertNotEqual(quick, slow)
-            # A step of `fit` stands for one of each on average; plans are whole numbers.
+            # A step of `fit` stands for one step of each on average; plans are whole numbers.
             num_exchanges = np.count_nonzero(self.results[0][job]["since_exchange"] == 0)
             self.assertLess(abs(quick + slow - 600) / 2, num_exchanges + 60)
 
@@ -194,7 +194,7 @@ class ProcessesTest(tf.test.TestCase):
         results = [result["float"] for result in self.results]
         since_exchange = results[0]["since_exchange"]
         is_exchange = since_exchange == 0
-        # At the end of an epoch callbacks are called before the exchange.
+        # Callbacks run before the exchange at the end of an epoch.
         is_exchange[149::150] = True
         weights = expected([result["own"] for result in results], is_exchange)
         seen = results[0]["seen"]
@@ -208,13 +208,13 @@ class ProcessesTest(tf.test.TestCase):
             for name in first[job].keys() - {"own"}:
                 self.assertAllEqual(first[job][name], second[job][name], msg=name)
 
-    def test_data_that_end_are_refused(self):
+    def test_finite_data_are_refused(self):
         for result in self.results:
             self.assertIn("data that end", str(result["refused"]["message"]))
 
 
 class ErrorsTest(parameterized.TestCase, tf.test.TestCase):
-    """What is refused."""
+    """Refused options and calls."""
 
     @parameterized.parameters(
         ({"sync_seconds": 0}, "`sync_seconds` must be a positive number. Received: .*=0"),

@@ -1,4 +1,4 @@
-"""One process of a cluster in which one takes longer for a step; run by `paced_steps_test.py`."""
+"""One process of a cluster with one slower process; run by `paced_steps_test.py`."""
 
 import time
 
@@ -15,7 +15,7 @@ SLEEP_SECONDS = (0.002, 0.1)
 
 
 class Steps(keras.callbacks.Callback):
-    """Keeps what each step of `fit` left."""
+    """Records the results of each step of `fit`."""
 
     def __init__(self):
         super().__init__()
@@ -30,7 +30,7 @@ class Steps(keras.callbacks.Callback):
 
 
 def batches(strategy, first_step=0):
-    """A process's own examples, without end, each batch of which takes it a while."""
+    """This process's examples without end; each batch takes it a while."""
     process = strategy.process_index
     x, y = part(process)
 
@@ -57,7 +57,7 @@ def compiled(strategy, seconds=0.25, **options):
 
 
 def train(config):
-    """What callbacks saw, and the weights at the end."""
+    """The callbacks' records, and the final weights."""
     strategy = TernGradStrategy(grad_bits=config["grad_bits"])
     options = {"steps_per_execution": config.get("steps_per_execution", 1)}
     model, steps = compiled(strategy, **options), Steps()
@@ -76,7 +76,7 @@ def train(config):
 
 
 def refused(config):
-    """The message of the error that a finite data set is."""
+    """The error message for a finite data set."""
     strategy = TernGradStrategy(grad_bits=32)
     model = compiled(strategy)
     dataset = tf.data.Dataset.from_tensor_slices(part(strategy.process_index)).batch(8)
