@@ -1,4 +1,4 @@
-"""Pins every private name that `private/` uses: a release that moves one fails here, by name."""
+"""Pins each private name that `private/` uses; if a release moves one, a test names it."""
 
 import importlib.metadata
 import inspect
@@ -245,7 +245,7 @@ class PrivateTest(tf.test.TestCase):
         iterator = inspect.getsource(epoch_iterator.EpochIterator.__init__)
         self.assertIn("data_adapters.get_data_adapter(", iterator)
 
-    def test_keras_reaches_what_is_wrapped_through_the_wrapped_names(self):
+    def test_keras_calls_wrapped_functions_by_the_wrapped_names(self):
         """A hook that Keras does not call would fail silently."""
         TernaryAllReduce()
         source = inspect.getsource(keras_ops.core.Cond)
@@ -285,7 +285,7 @@ class PrivateTest(tf.test.TestCase):
             "Adafactor": ("_r", "_c", "_v"),
             "Muon": ("adam_velocities",),
         }
-        # That of Keras 3.12 looks variables up by their paths, and trains nothing under a strategy.
+        # Muon of Keras 3.12 looks variables up by path, and trains no variables under a strategy.
         names = {name: slots for name, slots in names.items() if name in optimizer_cases.CLASSES}
         for name, slots in names.items():
             optimizer = getattr(keras.optimizers, name)()
@@ -324,7 +324,7 @@ class PrivateTest(tf.test.TestCase):
         step()
         self.assertAllClose(variable.numpy(), [-0.6, -1.4, 0.4])
 
-    def test_buffers_of_other_strategies_go_on_being_tuned(self):
+    def test_buffers_of_other_strategies_are_still_tuned(self):
         TernGradStrategy(2)
         tuned = []
         stock = multi_device_iterator_ops._create_device_dataset
@@ -360,7 +360,7 @@ class PrivateTest(tf.test.TestCase):
         self.assertEqual(run.returncode, 1, run.stderr)
         self.assertRegex(run.stderr, "ImportError: .* backend='torch'. Set .* KERAS_BACKEND")
 
-    def test_two_strategies_have_collective_keys_of_their_own(self):
+    def test_two_strategies_have_different_collective_keys(self):
         first, second = TernGradStrategy(1), TernGradStrategy(1)
         self.assertNotEqual(
             first.extended._collective_key_base, second.extended._collective_key_base
@@ -376,13 +376,13 @@ class PatchesTest(tf.test.TestCase):
     def owned(self):
         return [vars(entry.owner).get(entry.name) for entry in patches.manifest]
 
-    def test_each_is_of_a_form_that_is_there_and_has_a_reason(self):
+    def test_each_patch_fits_the_release_and_has_a_reason(self):
         self.assertGreater(len(patches.manifest), 20)
         for entry in patches.manifest:
             entry.check()
             self.assertTrue(entry.replacement.__doc__, entry)
 
-    def test_installing_twice_and_uninstalling_leaves_what_was_there(self):
+    def test_installing_twice_and_uninstalling_restores_the_originals(self):
         stock = self.owned()
         patches.install_patches()
         installed = self.owned()
@@ -392,7 +392,7 @@ class PatchesTest(tf.test.TestCase):
         patches.uninstall_patches()
         self.assertTrue(all(a is b for a, b in zip(stock, self.owned(), strict=True)))
 
-    def test_a_release_that_does_not_fit_is_one_line_and_nothing_is_replaced(self):
+    def test_a_release_that_does_not_fit_gives_one_line_and_no_replacement(self):
         stock = self.owned()
         for name, replacement, wanted, received in (
             (
@@ -413,7 +413,7 @@ class PatchesTest(tf.test.TestCase):
                     TernaryAllReduce()
             self.assertTrue(all(a is b for a, b in zip(stock, self.owned(), strict=True)))
 
-    def test_a_release_that_lacks_a_private_name_is_one_line(self):
+    def test_a_release_that_lacks_a_private_name_gives_one_line(self):
         code = """if True:
             import os, sys
             from keras.src.backend.tensorflow import trainer
@@ -440,7 +440,7 @@ class PatchesTest(tf.test.TestCase):
         with self.assertRaisesRegex(ImportError, "nothing"), releases.explained():
             raise ImportError("nothing of a user's", name="own")
 
-    def test_the_releases_named_are_the_ends_of_the_range_that_is_installed_with(self):
+    def test_tested_releases_are_the_ends_of_the_required_range(self):
         required = "\n".join(importlib.metadata.requires("terngrad_tf"))
         for package, (first, last) in releases.TESTED.items():
             major, minor = map(int, last.split("."))

@@ -1,4 +1,4 @@
-"""What clusters must have in common wherever the replicas of their two processes are."""
+"""Checks of clusters of two processes, whatever the devices of their replicas."""
 
 import pathlib
 
@@ -20,19 +20,19 @@ OPTIONS = [
 
 
 class ClusterCase(tf.test.TestCase):
-    """Two processes whose replicas are on devices of their own choice."""
+    """Two processes whose replicas are on selected devices."""
 
-    # Of each process's replica.
+    # The device of each process's replica.
     places: tuple[str, str]
 
     @classmethod
     def start(cls, folder, timeout=200):
-        """Lets both do all that is checked, with files in an empty folder."""
+        """Runs all jobs in both processes, with files in an empty folder."""
         config = {"job": "all", "places": cls.places, "options": OPTIONS}
         cls.results = processes.run(WORKER, 2, folder, timeout, **config)
 
     def check_sums(self):
-        """Both have the bits of two replicas of one process."""
+        """Both processes have the bits of two replicas of one process."""
         gradients = [gradients_of(replica) for replica in range(2)]
         for index, options in enumerate(OPTIONS):
             alone = reduce_once(
@@ -44,7 +44,7 @@ class ClusterCase(tf.test.TestCase):
                     np.testing.assert_array_equal(result[f"sums/{index}/{i}"], want, str(options))
 
     def check_places(self):
-        """Replicas are where they are told to be, and exchange through the host."""
+        """Replicas are on the requested devices, and exchange through the host."""
         for result, place in zip(self.results, self.places, strict=True):
             for name in ("float", "overlap"):
                 exchanged, held = result[f"{name}/places"]
@@ -53,7 +53,7 @@ class ClusterCase(tf.test.TestCase):
                 self.assertAllEqual(result[f"{name}/total"], [2, 4])
 
     def check_equal(self, *tolerance):
-        """Both have the same weights; with a tolerance they may differ by so much."""
+        """Both processes have the same weights; a tolerance bounds their differences."""
         first, second = self.results
         for name in first:
             if name.endswith("/places"):
@@ -64,7 +64,7 @@ class ClusterCase(tf.test.TestCase):
                 np.testing.assert_array_equal(first[name], second[name], name)
 
     def check_float_training(self, *tolerance):
-        """With float gradients weights are those of one process on its CPU."""
+        """Training with float gradients gives the weights of one process on its CPU."""
         model = build(TernGradStrategy(2, num_gpus=0, grad_bits=32), dropout=0.0)
         model.fit(*data(64), batch_size=16, epochs=2, shuffle=False, verbose=0)
         for index, weight in enumerate(model.get_weights()):

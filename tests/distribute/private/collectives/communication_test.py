@@ -12,7 +12,7 @@ from tests.distribute.private.collectives import communication_cases
 
 @pytest.mark.slow
 class HostsTest(communication_cases.ClusterCase):
-    # A logical CPU in the place of a GPU, beside a process that has none.
+    # A logical CPU replaces a GPU; the other process has none.
     places = ("CPU:1", "CPU:0")
 
     @classmethod
@@ -20,7 +20,7 @@ class HostsTest(communication_cases.ClusterCase):
         super().setUpClass()
         cls.start(runs.class_folder(cls))
 
-    def test_replicas_are_where_they_are_told_to_be(self):
+    def test_replicas_are_on_the_requested_devices(self):
         self.check_places()
 
     def test_sums_are_those_of_one_process_to_the_bit(self):

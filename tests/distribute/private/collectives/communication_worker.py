@@ -19,7 +19,7 @@ from tests.distribute.samples import build, data, gradients_of, reduce_once
 
 
 def sums(options):
-    """The reduced tensors of two replicas with each of these options of a strategy."""
+    """The reduced tensors of two replicas for each set of strategy options."""
     results = {}
     for index, more in enumerate(options):
         strategy = TernGradStrategy(
@@ -31,7 +31,7 @@ def sums(options):
 
 
 def train(name, optimizer=None, **options):
-    """Weights after a few steps, and where they are and are exchanged."""
+    """Weights after a few steps, their device, and the device of the exchange."""
     strategy = TernGradStrategy(
         1, **strategy_options.arguments(seed=5, communication="ring", **options)
     )
@@ -55,7 +55,7 @@ def main(config):
     cpu, *_ = tf.config.list_physical_devices("CPU")
     two = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(cpu, two)
-    # A GPU's products are those of a CPU but for the last digits.
+    # A GPU's products then differ from a CPU's only in the last digits.
     tf.config.experimental.enable_tensor_float_32_execution(False)
     devices = mock.patch.object(
         virtual_devices, "local_devices", lambda num_nodes, _: [f"/device:{place}"] * num_nodes

@@ -1,4 +1,4 @@
-"""Tests of distributed datasets: what user code sees of them is what the stock strategy shows."""
+"""Tests that user code sees distributed datasets as under the stock strategy."""
 
 import sys
 

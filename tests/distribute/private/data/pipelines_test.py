@@ -1,4 +1,4 @@
-"""Orders that processes agree on, and what is found of a pipeline without reading far."""
+"""Tests of orders that processes agree on, and of a pipeline's facts found by little reading."""
 
 import random
 import sys
@@ -29,7 +29,7 @@ def rows_of(array):
 class SeedsTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
-        TernGradStrategy(1)  # which installs what is replaced
+        TernGradStrategy(1)  # installs the replacements
         tf.random.set_seed(None)
         self.addCleanup(setattr, agreed_seeds, "_data_set_seeds", None)
 
@@ -38,7 +38,7 @@ class SeedsTest(tf.test.TestCase):
         shuffled = tf.data.Dataset.range(20).shuffle(20)
         return [values(tf.data.Dataset.random().take(3)), values(shuffled), values(shuffled)]
 
-    def test_data_sets_without_a_seed_follow_from_the_agreed_one(self):
+    def test_data_sets_without_a_seed_follow_the_agreed_one(self):
         self.assertEqual(self.draw(5), self.draw(5))
         self.assertNotEqual(self.draw(5), self.draw(6))
         _, first, second = self.draw(5)
@@ -133,7 +133,7 @@ class PipelinesTest(tf.test.TestCase):
         self.assertAllEqual(np.abs(first), second)
         self.assertEqual(pipelines.first_examples(numbers.take(0).batch(4)), {"elements": [[]]})
 
-    def test_orders_tell_seeds_and_how_often_a_process_read(self):
+    def test_orders_contain_seeds_and_the_number_of_reads(self):
         TernGradStrategy(1)
         dataset = tf.data.Dataset.range(9).shuffle(9, seed=4)
         batches = dataset.batch(3)

@@ -1,4 +1,4 @@
-"""Batches that are no single dense tensor train as in plain Keras."""
+"""Models train as in plain Keras on batches that are not one dense tensor."""
 
 import contextlib
 import sys
@@ -11,7 +11,7 @@ from absl.testing import parameterized
 
 from terngrad_tf.distribute import TernGradStrategy
 
-# The last batch of 8 holds 2, so that replicas get one example, or none.
+# The last batch of 8 holds 2, so replicas get one example or none.
 NUM = 10
 _rng = np.random.default_rng(0)
 DENSE = _rng.normal(size=(NUM, 4)).astype(np.float32)
@@ -63,12 +63,12 @@ CASES = {
     "nested": (lambda model, x: model.dense(x[0] + x[1]["a"][0]), (DENSE, {"a": (DENSE,)})),
     "none": (with_none, {"numbers": DENSE, "nothing": None}),
 }
-# Beside "dense_and_ragged".
+# The ragged cases besides "dense_and_ragged".
 RAGGED = ("ragged_ids", "ragged_rows", "ragged_padded")
 
 
 class Subclassed(keras.Model):
-    """Calls a function, with the layers that it may use."""
+    """Calls a function that may use this model's layers."""
 
     def __init__(self, function):
         super().__init__()
@@ -124,7 +124,7 @@ class StructuredInputsTest(tf.test.TestCase, parameterized.TestCase):
         found = trained(*CASES[name], TernGradStrategy(num_replicas, grad_bits=32))
         self.assertAllClose(found, trained(*CASES[name]), rtol=1e-5, atol=1e-5)
 
-    def test_what_cannot_be_called_is_told_as_in_plain_keras(self):
+    def test_errors_of_calls_are_those_of_plain_keras(self):
         def broken(model, x):
             return x.no_such_attribute
 

@@ -1,4 +1,4 @@
-"""Batches that do not divide evenly among replicas count every example once, as without them."""
+"""Batches that do not divide evenly among replicas count each example once."""
 
 import functools
 import os
@@ -19,7 +19,7 @@ WORKER = pathlib.Path(cluster_worker.__file__)
 
 @functools.cache
 def plain():
-    """What plain Keras computes."""
+    """The results of plain Keras."""
     return uneven_cases.train(tf.distribute.get_strategy())
 
 
@@ -50,7 +50,7 @@ class UnevenBatchesTest(tf.test.TestCase, parameterized.TestCase):
             self.check(dict(result))
 
     def test_a_batch_of_known_size_that_divides_evenly_is_weighed_as_by_stock_keras(self):
-        """No more than a division by the number of replicas, whatever the processor's order."""
+        """Only divides by the number of replicas, whatever the processor's order."""
         strategy = TernGradStrategy(4, grad_bits=32)
         seen = []
 
@@ -69,7 +69,7 @@ class UnevenBatchesTest(tf.test.TestCase, parameterized.TestCase):
         )
         self.assertEqual(seen, [(None, None)])
 
-    def test_nan_of_a_padded_replica_reaches_nothing(self):
+    def test_nan_of_a_padded_replica_does_not_spread(self):
         """The logarithm of zero has no finite gradient."""
         with TernGradStrategy(4, grad_bits=32).scope():
             inputs = keras.Input((2,))

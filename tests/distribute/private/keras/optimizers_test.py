@@ -1,4 +1,4 @@
-"""Keras optimizers under the strategy make of float gradients what they make without one."""
+"""Float gradients train each Keras optimizer under the strategy as without one."""
 
 import os
 import pathlib
@@ -19,7 +19,7 @@ class OptimizersTest(tf.test.TestCase, parameterized.TestCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        # Plain Keras: the default strategy is none.
+        # The default strategy stands for plain Keras.
         cls.plain = optimizer_cases.train(tf.distribute.get_strategy())
 
     def check(self, results):

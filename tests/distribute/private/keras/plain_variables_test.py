@@ -1,4 +1,4 @@
-"""Tests of Keras optimizers on `tf.Variable`s: modules, saved models and loops of one's own."""
+"""Tests of Keras optimizers on `tf.Variable`s: modules, saved models and custom loops."""
 
 import os
 import sys
@@ -42,7 +42,7 @@ class Line(tf.Module):
 
 
 def train(strategy, module, optimizer, steps=3):
-    """Trains on 8 examples a step in a loop of one's own; returns the weights."""
+    """Trains on 8 examples a step in a custom loop; returns the weights."""
     x = np.random.default_rng(0).standard_normal((8, 2)).astype(np.float32)
     batches = tf.data.Dataset.from_tensor_slices((x, x.sum(1, keepdims=True))).batch(8)
 
@@ -91,8 +91,8 @@ class PlainVariablesTest(tf.test.TestCase):
             for a, b in zip(*runs, strict=True):
                 self.assertAllClose(a, b, msg=name)
 
-    def test_an_optimizer_from_outside_of_the_scope_is_refused(self):
-        # Stock strategies let it count one step a replica, or say that strategies are mixed.
+    def test_an_optimizer_from_outside_the_scope_is_refused(self):
+        # Stock strategies would count one step per replica, or report mixed strategies.
         for strategy in (TernGradStrategy(NUM_REPLICAS), mirrored()):
             for make in (keras.optimizers.SGD, keras.optimizers.Adam, OPTIMIZERS["loss scale"]):
                 with strategy.scope():
@@ -120,7 +120,7 @@ class PlainVariablesTest(tf.test.TestCase):
         for a, b in zip(*results, strict=True):
             self.assertAllClose(a, b)
 
-    def test_statistics_and_logits_go_by_the_variables_names(self):
+    def test_statistics_and_logits_use_the_variables_names(self):
         strategy = TernGradStrategy(
             2, statistics_freq=1, quantization=Quantization(quantize_logits=False)
         )

@@ -1,4 +1,4 @@
-"""Tests of models, optimizers and metrics that were made outside of the strategy's scope."""
+"""Tests of models, optimizers and metrics made outside the strategy's scope."""
 
 import os
 import sys
@@ -43,7 +43,7 @@ class ScopesTest(tf.test.TestCase):
                 with self.assertRaisesRegex(ValueError, f"The model {RULE}"):
                     use(X, Y)
 
-    def test_a_part_to_be_trained_that_was_built_outside_is_refused_and_a_frozen_one_used(self):
+    def test_a_part_built_outside_is_refused_if_trainable_and_used_if_frozen(self):
         part = build()
         for trainable in (True, False):
             part.trainable = trainable
@@ -67,14 +67,14 @@ class ScopesTest(tf.test.TestCase):
             with self.assertRaisesRegex(ValueError, f"The metric's variable 'total' {RULE}"):
                 use(model)
 
-    def test_compile_may_stand_outside_of_the_scope(self):
+    def test_compile_may_be_called_outside_the_scope(self):
         with self.strategy.scope():
             model = build()
         model.compile("adam", "mse", metrics=["mae"])
         self.assertEqual(self.fitted(model).optimizer.iterations.numpy(), 1)
         self.assertIsNotNone(self.strategy.traffic)
 
-    def test_a_model_without_strategy_warns_once_where_the_strategy_was_not_used_yet(self):
+    def test_a_model_without_strategy_warns_once_if_the_strategy_is_unused(self):
         model = build()
         model.compile("sgd", "mse")
         with warnings.catch_warnings(record=True) as caught:

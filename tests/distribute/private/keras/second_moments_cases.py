@@ -1,4 +1,4 @@
-"""Optimizers that are given gradients, what the exchange makes of these, and the noise in it."""
+"""Optimizers with given gradients, what the exchange makes of these, and its noise."""
 
 import keras
 import numpy as np
@@ -9,9 +9,9 @@ from terngrad_tf.distribute import TernGradStrategy
 from terngrad_tf.ternary import rotation
 from tests.distribute import strategy_options
 
-# A whole block and a rest, whole blocks, and one of few elements.
+# A whole block and a rest, whole blocks, and a block of few elements.
 SHAPES = ((40, 30), (2048,), (5,))
-# Of their gradients, which differ between blocks.
+# Sizes of their gradients; these differ between blocks.
 _SIZES = (0.1, np.repeat([0.05, 0.2], 1024), 0.02)
 NUM_REPLICAS = 2
 NUM_STEPS = 4
@@ -77,7 +77,7 @@ def train(make_optimizer, given=None, **options):
 
 
 def received(given, **options):
-    """What replicas receive in each step, and the variance of the noise in each of its elements."""
+    """The sums that replicas receive in each step, and the noise variance of each element."""
     variables, _, take = make(lambda: keras.optimizers.SGD(1.0), start=np.zeros, **options)
     result = []
     for batch in given:

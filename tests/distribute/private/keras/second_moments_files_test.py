@@ -1,4 +1,4 @@
-"""Tests of what is saved of optimizers that correct for the noise of rounding."""
+"""Tests of saved optimizers that correct for the noise of rounding."""
 
 import sys
 import warnings
@@ -25,7 +25,7 @@ def fit(model, epochs=1):
 
 
 def new(grad_bits=1):
-    """A model that was not trained, with the state of its optimizer."""
+    """An untrained model with the state of its optimizer."""
     strategy = TernGradStrategy(2, grad_bits=grad_bits)
     model = build(strategy, dropout=0.0, optimizer=lambda: keras.optimizers.Adam(0.01))
     with strategy.scope():
@@ -50,8 +50,8 @@ class SavedNoiseTest(tf.test.TestCase):
         for a, b in zip(first, second, strict=True):
             self.assertAllEqual(a, b)
 
-    def assert_goes_on(self, model, resumed):
-        """Checks that two models have the same state, and after further steps, too."""
+    def assert_continues_alike(self, model, resumed):
+        """Checks that two models have the same state, now and after further steps."""
         self.assert_same(averages_of(model), averages_of(resumed))
         self.assertGreater(max(np.max(average) for average in averages_of(model)), 0)
         for each in (model, resumed):
@@ -59,7 +59,7 @@ class SavedNoiseTest(tf.test.TestCase):
         self.assert_same(model.get_weights(), resumed.get_weights())
         self.assert_same(averages_of(model), averages_of(resumed))
 
-    def test_files_of_keras_go_on_under_a_strategy_and_without(self):
+    def test_keras_files_load_with_and_without_a_strategy(self):
         model = fitted(TernGradStrategy(2, quantization=Quantization(rotate=True)))
         path = f"{self.folder}/model.keras"
         weights_path = f"{self.folder}/model.weights.h5"
@@ -73,7 +73,7 @@ class SavedNoiseTest(tf.test.TestCase):
             plain.load_weights(weights_path)
             resumed = fitted(TernGradStrategy(2, quantization=Quantization(rotate=True)))
             resumed.load_weights(weights_path)
-        self.assert_goes_on(model, resumed)
+        self.assert_continues_alike(model, resumed)
 
     @pytest.mark.slow
     def test_files_of_plain_keras_have_no_noise(self):
@@ -92,7 +92,7 @@ class SavedNoiseTest(tf.test.TestCase):
                 self.assertAllEqual(average, np.zeros(average.shape))
 
     @pytest.mark.slow
-    def test_checkpoints_go_on_and_may_be_of_plain_keras(self):
+    def test_checkpoints_continue_and_may_come_from_plain_keras(self):
         def checkpoint(model):
             return tf.train.Checkpoint(model=model, optimizer=model.optimizer)
 
@@ -100,7 +100,7 @@ class SavedNoiseTest(tf.test.TestCase):
         path = checkpoint(model).write(f"{self.folder}/ours")
         resumed = new()
         checkpoint(resumed).read(path).assert_consumed()
-        self.assert_goes_on(model, resumed)
+        self.assert_continues_alike(model, resumed)
         plain = fitted(tf.distribute.get_strategy())
         checkpoint(plain).read(path).assert_existing_objects_matched()
         plain_path = checkpoint(plain).write(f"{self.folder}/plain")
@@ -110,7 +110,7 @@ class SavedNoiseTest(tf.test.TestCase):
         fit(fresh)
 
     @pytest.mark.slow
-    def test_a_run_with_floats_chosen_hands_no_noise_of_earlier_runs_on(self):
+    def test_a_run_that_chose_floats_passes_on_no_earlier_noise(self):
         model = fitted(TernGradStrategy(2))
         path, checkpoint_path = f"{self.folder}/float.weights.h5", f"{self.folder}/float"
         model.save_weights(path)

@@ -1,7 +1,7 @@
-"""Keras' optimizers in NumPy, one step after the other, with and without the noise of rounding.
+"""Keras' optimizers in NumPy, step by step, with and without the noise of rounding.
 
-By the definition: an average of squares that an update divides by is first made smaller by the
-average of the noise's variance, and never below a tenth of itself. Noise is given for each element.
+Before an update divides by an average of squares, it subtracts the average of the noise's
+variance. At least a tenth of the average of squares remains. Noise is given for each element.
 """
 
 import numpy as np
@@ -123,7 +123,7 @@ def lion(w, steps, rate=0.01, beta_1=0.9, beta_2=0.99, block=1024):
 
 
 def muon_factors(steps, beta=0.95, nesterov=True):
-    """The factor of the rate in each step of Muon by orthogonal matrices."""
+    """The factor of the rate in each step of Muon with orthogonal matrices."""
     m, noise, factors = 0.0, 0.0, []
     for g, n in steps:
         before, of_before = m, noise

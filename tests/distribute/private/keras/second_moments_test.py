@@ -1,4 +1,4 @@
-"""Tests of optimizers' updates by second moments without the noise of rounding."""
+"""Tests of updates by second moments without the noise of rounding."""
 
 import sys
 
@@ -41,7 +41,7 @@ class OptimizersTest(parameterized.TestCase, tf.test.TestCase):
         cls.steps = received(cls.given)
 
     def check(self, weights, optimizer, steps, reference, **how):
-        """Compares weights and the optimizer's own variables, noise in them, with an oracle's."""
+        """Compares weights and the optimizer's variables, which contain noise, with an oracle's."""
         for i, shape in enumerate(SHAPES):
             with self.subTest(shape=shape):
                 want, slots = reference(weights_of(shape), [step[i] for step in steps], **how)
@@ -111,7 +111,7 @@ class OptimizersTest(parameterized.TestCase, tf.test.TestCase):
         weights, optimizer = train(lambda: optimizers.Adam(0.01, use_ema=True))
         self.check(weights, optimizer, self.steps, oracle.adam)
 
-    def test_an_optimizer_that_is_started_anew_has_no_old_noise(self):
+    def test_a_restarted_optimizer_has_no_old_noise(self):
         weights, optimizer, take = make(lambda: optimizers.Adam(0.01))
         variables = [*weights, *optimizer.variables]
         start = [variable.numpy() for variable in variables]
@@ -166,7 +166,7 @@ class OptimizersTest(parameterized.TestCase, tf.test.TestCase):
             self.assertGreater(factor, 1.01)
         self.assertAllClose(weights[0], want, rtol=1e-4, atol=1e-5)
 
-    def test_each_optimizer_of_several_corrects_its_own(self):
+    def test_each_optimizer_of_several_corrects_its_own_weights(self):
         if not hasattr(optimizers, "MultiOptimizer"):
             self.skipTest("not in this release of Keras")
         parts = []
@@ -185,7 +185,7 @@ class OptimizersTest(parameterized.TestCase, tf.test.TestCase):
             self.assertGreater(average.numpy().min(), 0)
 
     def test_schedule_free_adam_corrects_its_first_step(self):
-        # By it, before its weights are means of several.
+        # Tests the first step only; later weights are means over several steps.
         if not hasattr(optimizers, "ScheduleFreeAdamW"):
             self.skipTest("not in this release of Keras")
         weights, _ = train(lambda: optimizers.ScheduleFreeAdamW(0.01), self.given[:1])
@@ -194,13 +194,13 @@ class OptimizersTest(parameterized.TestCase, tf.test.TestCase):
             step = gradient / (np.sqrt(oracle.less(gradient**2, noise)) + 1e-8)
             self.assertAllClose(weights[i], weights_of(shape) - 0.01 * step, atol=1e-5)
 
-    def test_training_ends_nearer_to_where_floats_end(self):
+    def test_corrected_training_ends_nearer_to_float_training(self):
         class Uncorrected(optimizers.Adam):
             def update_step(self, gradient, variable, learning_rate):
                 super().update_step(gradient, variable, learning_rate)
 
         def distance(kind, seed, **options):
-            """To the optimum of a quadratic loss, after steps by noisy gradients."""
+            """Distance to the optimum of a quadratic loss after steps by noisy gradients."""
             rng = np.random.default_rng(seed)
             weights, _, take = make(lambda: kind(0.02), start=np.zeros, seed=seed, **options)
             optimum = [rng.standard_normal(shape) for shape in SHAPES]
@@ -227,12 +227,12 @@ class WhatIsCorrectedTest(parameterized.TestCase, tf.test.TestCase):
         kept = getattr(optimizer, "rounding_noise", None)
         return () if kept is None else kept.indices
 
-    def test_all_of_keras_optimizers_that_noise_slows_down(self):
+    def test_all_keras_optimizers_that_noise_slows_down(self):
         for name in CLASSES:
             kept = self.noise_kept(lambda name=name: getattr(optimizers, name)())
             self.assertEqual(kept, (0, 1, 2) if name in CORRECTED else (), name)
 
-    def test_subclasses_that_have_their_update(self):
+    def test_subclasses_with_the_same_update(self):
         class Same(optimizers.Adam):
             pass
 
@@ -285,7 +285,7 @@ class WhatIsCorrectedTest(parameterized.TestCase, tf.test.TestCase):
         row, noise = row_and_noise(sparse_as_dense=False)
         self.assertAllEqual(row, exact)
         self.assertAllEqual(noise, [[0, 0]])
-        # Rounded rows have scales of their own, and no noise that an update must correct for.
+        # Rounded rows have separate scales, and no noise that an update must correct for.
         _, noise = row_and_noise()
         self.assertAllEqual(noise, [[0, 0]])
         _, noise = row_and_noise(sparse_as_dense=True)
@@ -297,7 +297,7 @@ class WhatIsCorrectedTest(parameterized.TestCase, tf.test.TestCase):
         for batch in batches():
             take(batch)
         self.assertFalse(hasattr(optimizer._inner.value, "rounding_noise"))
-        # What is exchanged is rounded, and the outer optimizer's to correct for.
+        # The exchange rounds its values, and the outer optimizer corrects for that.
         self.assertGreater(optimizer.outer.rounding_noise.averages[0].numpy().min(), 0)
 
 

@@ -1,4 +1,4 @@
-"""`jit_compile=True` under the strategy: XLA compiles what each replica computes alone."""
+"""`jit_compile=True` under the strategy: XLA compiles each replica's computation."""
 
 import sys
 
@@ -65,7 +65,7 @@ def fitted(
     kind=keras.Sequential,
     **options,
 ):
-    """A trained model and its losses; without a strategy, by plain Keras."""
+    """A trained model and its losses; uses plain Keras without a strategy."""
     keras.utils.set_random_seed(1)
     with (strategy or tf.distribute.get_strategy()).scope():
         model = kind(layers())
@@ -156,7 +156,7 @@ class CompiledStepsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "^`jit_compile=True` must not .* with a loop"):
             fitted(TernGradStrategy(2), layers, texts)
 
-    def test_a_step_of_the_models_own_is_compiled(self):
+    def test_a_custom_train_step_is_compiled(self):
         class Own(keras.Sequential):
             def train_step(self, batch):
                 x, y = batch
@@ -178,7 +178,7 @@ class CompiledStepsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "EagerPyFunc|[Uu]nsupported"):
             fitted(TernGradStrategy(2), lambda: [*layers(), OnHost()], images, kind=Own)
 
-    def test_a_loop_of_the_users_own_compiles_the_replicas_function(self):
+    def test_a_custom_loop_compiles_the_replicas_function(self):
         strategy = TernGradStrategy(2, grad_bits=32)
         with strategy.scope():
             weight = tf.Variable([1.0, 2.0])
@@ -204,7 +204,7 @@ class CompiledStepsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(weight, [1 - 0.5, 2 - 0.5 * 2.5])
         self.assertAllClose(strategy.run(compiled, args=(x,)).values[1], (0.5 + 0.75 * 3) / 2)
 
-        # The exchange would be compiled, too.
+        # XLA would compile the exchange, too.
         whole = tf.function(lambda x: strategy.run(replica, args=(x,)), jit_compile=True)
         with self.assertRaisesRegex(ValueError, "`jit_compile=True` must not be"):
             whole(x)

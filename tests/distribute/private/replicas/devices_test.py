@@ -1,4 +1,4 @@
-"""Tests of replicas on several devices of one process: logical CPUs, in the place of GPUs."""
+"""Tests of replicas on several devices of one process; logical CPUs replace GPUs."""
 
 import sys
 from unittest import mock
@@ -15,12 +15,12 @@ from tests.distribute import strategy_options
 from tests.distribute.samples import build, data, gradients_of, reduce_once
 
 NUM_REPLICAS = 4
-# Of words that are gathered, and that owners add up.
+# One gathers words; the other lets owners add them.
 QUICK_WIRES = ("allgather", "bidirectional")
 
 
 def strategy_on(num_devices, num_replicas=NUM_REPLICAS, **options):
-    """A strategy whose replicas share so many devices as they would share GPUs."""
+    """A strategy whose replicas share `num_devices` CPUs as they would share GPUs."""
 
     def local_devices(num_nodes, num_gpus):
         del num_gpus
@@ -130,7 +130,7 @@ class DevicesTest(tf.test.TestCase, parameterized.TestCase):
                     return tf.identity(number)
 
         graph = step.get_concrete_function(tf.TensorSpec([], tf.int64)).graph
-        # In a branch, which would be on the GPU, it would not be seen here.
+        # The check would be on the GPU in a branch, and not visible here.
         (check,) = (op for op in graph.get_operations() if op.type == "Assert")
         self.assertIn("CPU:0", check.device)
 

@@ -1,4 +1,4 @@
-"""Replicas draw random numbers of their own from one state."""
+"""Replicas draw different random numbers from one state."""
 
 import sys
 

@@ -77,7 +77,7 @@ class ReplicasTest(tf.test.TestCase):
             return tape.gradient(loss, x)
 
         x = np.arange(1.0, NUM_REPLICAS + 1)
-        # The loss of replica k is x_k * sum_j x_j^2; the gradient of all losses in x_k.
+        # The loss of replica k is x_k * sum_j x_j^2; differentiates all losses by x_k.
         expected = (x * x).sum() + 2 * x * x.sum()
         self.assertAllClose(
             local(self.strategy, self.run_in_graph(replica, self.replica_values())), expected
@@ -121,7 +121,7 @@ class ReplicasTest(tf.test.TestCase):
         self.assertLen({id(v) for v in metric.total.value.values}, NUM_REPLICAS)
         self.assertEqual(float(metric.result()), sum(range(NUM_REPLICAS + 1)))
 
-    def test_what_all_replicas_write_to_a_shared_variable_is_written_once(self):
+    def test_a_shared_variable_that_all_replicas_write_is_written_once(self):
         with self.strategy.scope():
             variable = tf.Variable(0.0)
 
@@ -174,7 +174,7 @@ class ReplicasTest(tf.test.TestCase):
             self.assertEqual([len(part) for part in parts], [3, 2])
             np.testing.assert_array_equal(np.concatenate(parts), ragged.to_tensor())
 
-    def test_a_dataset_function_gives_each_replica_batches_of_its_own(self):
+    def test_a_dataset_function_gives_each_replica_its_own_batches(self):
         strategy = TernGradStrategy(3)
         batches = strategy.distribute_datasets_from_function(
             lambda context: tf.data.Dataset.range(12).batch(2)
@@ -182,7 +182,7 @@ class ReplicasTest(tf.test.TestCase):
         first = local(strategy, next(iter(batches)))
         self.assertAllEqual(first, [[0, 1], [2, 3], [4, 5]])
 
-    def test_what_cannot_be_gathered_is_one_clear_error(self):
+    def test_values_that_cannot_be_gathered_are_one_clear_error(self):
         strategy = TernGradStrategy(2)
         for shape_of in (lambda i: [], lambda i: [1] * (i + 1), lambda i: [1, i + 1]):
             per_replica = strategy.experimental_distribute_values_from_function(

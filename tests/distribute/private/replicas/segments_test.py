@@ -1,4 +1,4 @@
-"""What functions use across their reductions, and in merge functions, as in stock strategies."""
+"""Functions use tensors across reductions, and in merge functions, as in stock strategies."""
 
 import sys
 
@@ -22,24 +22,24 @@ def context():
 
 class _SegmentsTest(tf.test.TestCase, parameterized.TestCase):
     def run_in_graph(self, strategy, replica):
-        """Runs it, replica k with the scalar k + 1."""
+        """Runs `replica`; replica k gets the scalar k + 1."""
         x = strategy.experimental_distribute_values_from_function(
             lambda context: tf.constant(context.replica_id_in_sync_group + 1.0)
         )
         return tf.function(lambda x: strategy.run(replica, args=(x,)))(x)
 
     def assert_replicas(self, replica, expected, num_replicas):
-        """Compares what replicas return with `expected` of the x of all of them."""
+        """Compares the replicas' results with `expected` of all replicas' x."""
         strategy = TernGradStrategy(num_replicas, grad_bits=32)
         got = self.run_in_graph(strategy, replica)
         x = np.arange(1.0, num_replicas + 1)
-        # What is the same for all is one tensor.
+        # A value that is equal on all replicas is one tensor.
         got, expected = (np.broadcast_to(v, x.shape) for v in (local(strategy, got), expected(x)))
         self.assertAllClose(got, expected)
 
 
 class MergeFunctionsTest(_SegmentsTest):
-    """They run for all replicas; what they use of a replica is the first one's."""
+    """Merge functions run for all replicas, with the first replica's tensors."""
 
     @parameterized.product(num_replicas=_NUM_REPLICAS, num_updates=[None, 3])
     def test_exponential_moving_averages_of_variables(self, num_replicas, num_updates):
@@ -119,7 +119,7 @@ class MergeFunctionsTest(_SegmentsTest):
 
 
 class LaterSegmentsTest(_SegmentsTest):
-    """They use the replica's own tensors of earlier ones."""
+    """Later segments use the replica's own tensors of earlier segments."""
 
     @parameterized.parameters(_NUM_REPLICAS)
     def test_in_functions_conditions_loops_and_maps(self, num_replicas):
@@ -180,7 +180,7 @@ class LaterSegmentsTest(_SegmentsTest):
 
 
 class ScatteredRowsTest(_SegmentsTest):
-    """Rows whose `dense_shape` is a tuple, as TensorFlow's users write it."""
+    """Rows whose `dense_shape` is a tuple, as users of TensorFlow write it."""
 
     @parameterized.product(
         num_replicas=_NUM_REPLICAS,
@@ -205,7 +205,7 @@ class ScatteredRowsTest(_SegmentsTest):
             variables = [tf.Variable([1.0, 4.0, 3.0], aggregation=a) for a in (first, none)]
 
         def replica(x):
-            # Of a variable without aggregation, replicas must write the same.
+            # Replicas must write equal values to a variable without aggregation.
             for variable, factor in zip(variables, (x, x / x), strict=True):
                 slices = tf.IndexedSlices(factor * rows, tf.constant([0, 1]), dense_shape=(3,))
                 getattr(variable, name)(slices)

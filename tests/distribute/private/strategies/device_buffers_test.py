@@ -18,7 +18,7 @@ class DroppedIteratorTest(tf.test.TestCase):
                 time.sleep(0.2)
             return i
 
-        # As Keras sets for arrays. Graph rewriting would make a data set that the iterator owns.
+        # Keras sets this for arrays. Graph rewriting would make a data set that the iterator owns.
         options = tf.data.Options()
         options.experimental_optimization.apply_default_optimizations = False
         dataset = tf.data.Dataset.range(20).map(

@@ -1,4 +1,4 @@
-"""What users give to `run` means what it means in TensorFlow's own strategies."""
+"""Functions that users give to `run` behave as in TensorFlow's own strategies."""
 
 import sys
 import traceback
@@ -16,7 +16,7 @@ from terngrad_tf.subspace import update_batch_norm
 
 
 def strategies(count=2):
-    """A stock strategy, one with our op, and ours, with as many replicas."""
+    """A stock strategy, one with our op, and ours, with `count` replicas each."""
     devices = [f"CPU:{i}" for i in range(count)]
     return {
         "stock": tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice()),
@@ -31,7 +31,7 @@ def local(strategy, value):
 
 class OwnStepsTest(tf.test.TestCase, parameterized.TestCase):
     def assert_alike(self, function, count=2):
-        """A function of a strategy returns the same under all three, in graphs and eagerly."""
+        """Checks that a function returns the same under all three, in graphs and eagerly."""
         results = {}
         for name, strategy in strategies(count).items():
             results[name] = function(strategy, lambda f: tf.function(f, autograph=False))
@@ -40,7 +40,7 @@ class OwnStepsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(result, results["stock"], name)
         return results["stock"]
 
-    def test_autograph_converts_the_users_code_and_leaves_the_reduction_as_it_is(self):
+    def test_autograph_converts_the_users_code_and_not_the_reduction(self):
         """Converting all that a reduction calls takes longer than the rest of a first step."""
         files = []
         reduce_bucket = buckets.reduce_bucket
@@ -75,7 +75,7 @@ class OwnStepsTest(tf.test.TestCase, parameterized.TestCase):
 
     @parameterized.parameters("train_step", "test_step", "one_step_on_data", "predict_step")
     def test_a_function_may_have_the_name_of_one_of_keras(self, name):
-        """The tutorial's names, with keywords, and a batch with fewer rows than replicas."""
+        """The tutorial's names, with keywords and a batch with fewer rows than replicas."""
 
         def sum_of_rows(strategy, compiled):
             def step(x, *, factor):
@@ -212,7 +212,7 @@ class OwnStepsTest(tf.test.TestCase, parameterized.TestCase):
         expected = [(0, 2), (1, 2)], [[1, 11], [2, 12]]
         self.assertEqual(self.assert_alike(seen), expected)
 
-    def test_other_pipelines_are_as_before_after_one_for_each_replica(self):
+    def test_other_pipelines_are_unchanged_after_one_for_each_replica(self):
         strategy = TernGradStrategy(2)
         options = tf.distribute.InputOptions(
             experimental_fetch_to_device=False,

@@ -1,4 +1,4 @@
-"""Methods of `tf.distribute` give under the strategy what they give under `MirroredStrategy`."""
+"""Methods of `tf.distribute` give the same under the strategy and `MirroredStrategy`."""
 
 import sys
 
@@ -25,7 +25,7 @@ def number(strategy):
 
 
 def run(strategy, function):
-    """What each replica returns, inside a `tf.function`."""
+    """Each replica's result inside a `tf.function`."""
     result = tf.function(lambda: strategy.run(function))()
     return strategy.experimental_local_results(result)
 
@@ -43,7 +43,7 @@ def all_reduce(op):
 
 
 def written(method, **options):
-    """A variable after each replica wrote a number of its own to it."""
+    """A variable after each replica wrote its own number to it."""
 
     def case(strategy):
         with strategy.scope():
@@ -94,12 +94,12 @@ CASES = {
     "update": updated,
     "devices": lambda s: [len(s.extended.worker_devices), len(s.extended.parameter_devices)],
 }
-# What the stock strategy refuses.
+# The stock strategy refuses these.
 REFUSED = {"all_reduce max", "run in run", "reduce in run", "reduce a tensor", "reduce unknown"}
 
 
 def outcome(case, strategy):
-    """The numbers that a case gives, or the class of the error."""
+    """The numbers of a case, or the class of its error."""
     try:
         return tf.nest.map_structure(np.asarray, case(strategy))
     except Exception as error:
