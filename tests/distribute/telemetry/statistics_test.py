@@ -19,7 +19,7 @@ NUM_REPLICAS = 3
 
 
 def reduced(gradients, **options):
-    """The strategy that reduced an array `[NUM_REPLICAS, size]` for each of several variables."""
+    """The strategy after it reduced an array `[NUM_REPLICAS, size]` for each variable."""
     strategy = terngrad_tf.TernGradStrategy(
         NUM_REPLICAS, statistics_freq=1, **strategy_options.arguments(**options)
     )
@@ -41,7 +41,7 @@ def reduced(gradients, **options):
 
 
 class StatisticsTest(parameterized.TestCase, tf.test.TestCase):
-    # Where counting begins to take each tensor by itself.
+    # The size from which each tensor is counted separately.
     @parameterized.parameters((2**20, "independent"), (50, "correlated"))
     def test_counts_are_those_of_the_first_replicas_codes(self, large, rounding):
         rng = np.random.default_rng(0)

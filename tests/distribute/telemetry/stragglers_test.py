@@ -1,4 +1,4 @@
-"""Tests of how processes find out who waits for whom; `failures_test.py` has real ones."""
+"""Tests of how processes detect stragglers; `failures_test.py` runs real processes."""
 
 import sys
 import time
@@ -37,11 +37,11 @@ class DescribeTest(tf.test.TestCase):
 
     @settings(deadline=None, max_examples=50, derandomize=True)
     @given(st.floats(0.0, 100.0), st.lists(st.floats(0.0, 0.19), min_size=1, max_size=6))
-    def test_balanced_waits_are_not_told_however_long_an_exchange_takes(self, exchange, jitter):
+    def test_balanced_waits_are_not_reported_however_long_an_exchange_takes(self, exchange, jitter):
         syncs = [exchange + t for t in jitter]
         self.assertIsNone(stragglers.describe_waits(names_of(len(jitter)), syncs, 1.0))
 
-    def test_several_slow_processes_are_told_together(self):
+    def test_several_slow_processes_are_reported_together(self):
         self.assertEqual(
             stragglers.describe_waits(names_of(4), [0.5, 0.1, 0.52, 0.11], 0.9),
             "the others wait for worker 1, worker 3: worker 0 400 ms, worker 2 420 ms"
@@ -50,13 +50,13 @@ class DescribeTest(tf.test.TestCase):
 
 
 class SyncTimerTest(tf.test.TestCase):
-    def test_sync_points_are_timed_from_what_is_brought_to_what_comes_out(self):
+    def test_sync_points_are_timed_from_input_to_output(self):
         timer = stragglers.SyncTimer("CPU:0")
         slept = {"inside": 0.0, "outside": 0.0}
 
         def late(value, where, seconds):
             def wait(value):
-                # By the clock that the timer reads, which may be set meanwhile.
+                # Uses the timer's clock, which may be set meanwhile.
                 began = time.time()
                 time.sleep(seconds)
                 slept[where] += time.time() - began

@@ -1,4 +1,4 @@
-"""Tests of the records that `Telemetry` leaves; `cluster_test.py` has those of a cluster."""
+"""Tests of the records that `Telemetry` writes; `cluster_test.py` tests them in a cluster."""
 
 import collections
 import json
@@ -21,7 +21,7 @@ def records_of(folder):
 
 
 def scalars_of(folder):
-    """Dict from a tag to a dict from step to the list of its values; of a text, lists of bytes."""
+    """Dict from a tag to a dict from a step to its list of values; texts are lists of bytes."""
     found = collections.defaultdict(lambda: collections.defaultdict(list))
     for path in folder.glob("events.*"):
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
@@ -69,17 +69,17 @@ class TelemetryTest(tf.test.TestCase):
             self.assertEqual(sorted(scalars[tag]), [4, 8])
         self.assertNotIn("speed/scale_seconds", scalars)
 
-        # As a run that fell back to a checkpoint: steps 5 to 10 are taken once more.
+        # The run fell back to a checkpoint and takes steps 5 to 10 once more.
         model.optimizer.iterations.assign(5)
         self.fit(model, 10)
         self.assertEqual([record["step"] for record in records_of(self.folder)], [4, 8, 12])
         self.assertEqual(sorted(scalars_of(self.folder)["ternary/cosine"]), [4, 8, 12])
-        # A run of its own in the same folder is told whole.
+        # A new run in the same folder is recorded completely.
         self.fit(build(strategy), 5)
         self.assertEqual([record["step"] for record in records_of(self.folder)], [4, 8, 12, 4])
 
     def test_the_wire_that_auto_took_is_a_text(self):
-        # Of one process there is none.
+        # A single process makes no choice.
         with mock.patch.object(TernaryAllReduce, "wire_choices", ["auto takes it"]):
             self.fit(build(TernGradStrategy(2, telemetry_freq=4)), 4)
         found = scalars_of(self.folder)["traffic/wire_choices"]
@@ -95,7 +95,7 @@ class TelemetryTest(tf.test.TestCase):
         (record,) = records_of(self.folder)
         self.assertBetween(record["cosine"], 0.0, 1.0)
 
-    def test_lines_that_no_run_wrote_neither_end_a_resumed_run_nor_its_file(self):
+    def test_invalid_lines_end_neither_a_resumed_run_nor_its_file(self):
         deep = 100_000 * b"["
         for bad in (
             *(b"not", b"[]", b'{"st', b'{"step": 1e400}', b'{"step": 1e18}', b'{"step": true}'),
@@ -111,7 +111,7 @@ class TelemetryTest(tf.test.TestCase):
                 self.assertNotIn(8, found)
         self.assertEqual(told_steps(path.with_name("none")), set())
         self.assertEqual(told_steps(path.parent), set())
-        # As a run that goes on at step 5.
+        # This run continues at step 5.
         self.folder.mkdir(parents=True)
         before = b'{"step": 4}\n{"step": 1e400}\n{"step": 1000000000000000000}\n'
         (self.folder / "telemetry.jsonl").write_bytes(before)
@@ -121,7 +121,7 @@ class TelemetryTest(tf.test.TestCase):
         lines = (self.folder / "telemetry.jsonl").read_bytes().splitlines()
         self.assertEqual([json.loads(line)["step"] for line in lines[3:]], [8, 12])
 
-    def test_what_cannot_be_is_one_line(self):
+    def test_invalid_strategies_and_intervals_are_refused(self):
         for strategy in (TernGradStrategy(2), tf.distribute.get_strategy()):
             with self.assertRaisesRegex(ValueError, "needs a strategy that measures"):
                 self.fit(build(strategy), 1)

@@ -1,4 +1,4 @@
-"""Tests of what is measured of exchanges; `cluster_test.py` has those between processes."""
+"""Tests of measurements of exchanges; `cluster_test.py` tests them between processes."""
 
 import sys
 
@@ -38,7 +38,7 @@ class WindowTest(tf.test.TestCase):
 
 
 def num_operations(num_variables, **options):
-    """Operations of a step that exchanges gradients, and of all functions that it calls."""
+    """Number of operations of a step that exchanges gradients, and of all functions it calls."""
     strategy = TernGradStrategy(2, **strategy_options.arguments(**options))
     with strategy.scope():
         variables = [keras.Variable(tf.ones([8, 16])) for _ in range(num_variables)]
@@ -61,9 +61,9 @@ class TelemetryTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.parameters("bidirectional", "sparse")
     @pytest.mark.slow
     def test_one_step_of_other_wires(self, wire):
-        self.test_one_step_is_that_of_numpy_and_measuring_changes_no_bit(wire)
+        self.test_one_step_matches_numpy_and_measuring_changes_no_bit(wire)
 
-    def test_one_step_is_that_of_numpy_and_measuring_changes_no_bit(self, wire="auto"):
+    def test_one_step_matches_numpy_and_measuring_changes_no_bit(self, wire="auto"):
         expected = reduce_once(TernGradStrategy(NUM_REPLICAS, wire=wire), self.gradients)
         strategy = TernGradStrategy(NUM_REPLICAS, wire=wire, telemetry_freq=1, statistics_freq=1)
         self.assertIsNone(strategy.telemetry.last)
@@ -93,7 +93,7 @@ class TelemetryTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(last.float32_bytes, traffic.float32_bytes)
         self.assertEqual(last.compression_ratio, traffic.compression_ratio)
         self.assertNear(last.bits_per_element * traffic.float32_bytes / 32, last.sent_bytes, 1e-3)
-        # The first step has none before it.
+        # No step precedes the first one.
         self.assertIsNone(last.step_seconds)
         self.assertIsNone(last.scale_seconds)
         self.assertGreater(last.encode_seconds, 0.0)
@@ -112,7 +112,7 @@ class TelemetryTest(parameterized.TestCase, tf.test.TestCase):
         self.assertNear(last.nonzero_share, 1.0, 1e-6)
 
     @parameterized.parameters(0.0, np.nan)
-    def test_what_is_not_defined_is_none(self, value):
+    def test_undefined_values_are_none(self, value):
         gradients = [[np.full([5], value, np.float32)]] * 2
         strategy = TernGradStrategy(2, telemetry_freq=1)
         reduce_once(strategy, gradients)
@@ -156,7 +156,7 @@ class TelemetryTest(parameterized.TestCase, tf.test.TestCase):
         last, mean = strategy.telemetry.last, strategy.telemetry.mean()
         self.assertEqual((last.step, mean.num_steps), (9, 10))
         self.assertIsNotNone(last.cosine)
-        # Sampled are steps 0, 3, 6 and 9.
+        # Steps 0, 3, 6 and 9 are sampled.
         self.assertEqual(strategy.telemetry.mean(3).cosine, last.cosine)
         self.assertNotEqual(strategy.telemetry.mean(4).cosine, last.cosine)
         self.assertBetween(mean.cosine, 0.0, 1.0)
@@ -165,13 +165,13 @@ class TelemetryTest(parameterized.TestCase, tf.test.TestCase):
         self.assertGreater(parts, 0.0)
         self.assertGreaterEqual(mean.step_seconds, mean.rest_seconds)
 
-    def test_a_single_replica_tells_how_long_scales_take(self):
+    def test_a_single_replica_measures_the_time_of_scales(self):
         strategy = TernGradStrategy(1, telemetry_freq=100)
         model = build(strategy)
         model.fit(*data(320), batch_size=64, verbose=0)
         self.assertGreater(strategy.telemetry.mean().scale_seconds, 0.0)
 
-    def test_local_steps_are_measured_where_they_exchange(self):
+    def test_local_steps_are_measured_when_they_exchange(self):
         strategy = TernGradStrategy(2, telemetry_freq=1)
         model = build(strategy, optimizer=lambda: DiLoCo(keras.optimizers.SGD(0.1), 4))
         model.fit(*data(512), batch_size=64, verbose=0)
@@ -187,7 +187,7 @@ class TelemetryTest(parameterized.TestCase, tf.test.TestCase):
         measured = of_each(telemetry_freq=1, statistics_freq=1)
         self.assertLess(measured - of_each(), 20)
 
-    def test_nothing_is_measured_where_it_is_off(self):
+    def test_nothing_is_measured_if_telemetry_is_off(self):
         def operations_of(freq):
             strategy = TernGradStrategy(2, telemetry_freq=freq)
             with strategy.scope():

@@ -1,4 +1,4 @@
-"""Tests of what `advise` expects; `cluster_test.py` has it asked in a cluster."""
+"""Tests of the times that `advise` expects; `cluster_test.py` calls it in a cluster."""
 
 import sys
 
@@ -18,7 +18,7 @@ from terngrad_tf.distribute.wire_selection.links import Link
 
 BUCKETS = ((1000, 70), (300_000,))
 FLOATS = (5, 6)
-# A byte takes a second, all else nothing.
+# A byte takes a second; all else takes no time.
 BYTES_ONLY = Link(1.0, 0.0)
 ALL = ("allgather", "alltoall", "allreduce", "bidirectional")
 
@@ -27,7 +27,7 @@ class ExchangeModelTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(
         mode=ALL, members=(2, 4), num_local=(1, 3), how=((1, False), (1, True), (7, True))
     )
-    def test_bytes_are_those_of_traffic(self, mode, members, num_local, how):
+    def test_bytes_match_the_traffic(self, mode, members, num_local, how):
         model = ExchangeModel(Job(members, num_local, BUCKETS, FLOATS, *how), BYTES_ONLY, 0.1)
         traffic = [wires.choose(mode, sizes, members, num_local, *how).traffic for sizes in BUCKETS]
         expected = sum(t.received_bytes for t in traffic)
@@ -41,14 +41,14 @@ class ExchangeModelTest(parameterized.TestCase, tf.test.TestCase):
                 ExchangeModel(job, BYTES_ONLY, 0.1).seconds("float32", 1.0), expected, 2.0
             )
 
-    def test_a_run_with_float_gradients_is_told_of_wires(self):
+    def test_a_run_with_float_gradients_gets_advice_on_wires(self):
         floats = (1000, 300_000)
         model = ExchangeModel(Job(2, 1, (), floats), BYTES_ONLY, 0.1)
         expected = wires.choose("allgather", floats, 2, 1).traffic.received_bytes
         self.assertNear(model.seconds("allgather", 0.0), expected, 2.0)
 
     @parameterized.parameters(0.001, 0.016, 0.06, 0.13, 0.3, 0.6)
-    def test_streams_have_the_length_that_is_expected(self, share):
+    def test_streams_have_the_expected_length(self, share):
         rng = np.random.default_rng(0)
         signs = rng.choice([0, 2], 200_000)
         digits = np.where(rng.random(200_000) < share, signs, 1).astype(np.int32)
@@ -64,9 +64,9 @@ class ExchangeModelTest(parameterized.TestCase, tf.test.TestCase):
         self.assertGreater(model.seconds("sparse", unit), 0.5)
         self.assertEqual(model.seconds("float32", unit), 0.0)
 
-    def test_a_message_more_takes_longer(self):
+    def test_more_messages_take_longer(self):
         model = ExchangeModel(Job(2, 1, BUCKETS, ()), Link(0.0, 1.0), 0.1)
-        # The scales, and one or two for each bucket.
+        # The messages of the scales, and one or two per bucket.
         self.assertEqual(model.seconds("allgather", 0.0), 4.0)
         self.assertEqual(model.seconds("alltoall", 0.0), 6.0)
         self.assertEqual(model.seconds("float32", 0.0), 2.0)
@@ -76,30 +76,30 @@ class AdviceTest(tf.test.TestCase):
     def advice(self, current, **seconds):
         return Advice(current, seconds, 0.02, 0.05, Link(8 / 9.4e9, 1e-4))
 
-    def test_the_quickest_is_named_with_how_much_is_won(self):
-        told = self.advice("allgather", float32=0.03, allgather=0.039, sparse=0.06)
-        self.assertEqual(told.quickest, "float32")
+    def test_the_quickest_mode_is_named_with_its_gain(self):
+        result = self.advice("allgather", float32=0.03, allgather=0.039, sparse=0.06)
+        self.assertEqual(result.quickest, "float32")
         self.assertEqual(
-            str(told),
+            str(result),
             "links of 9.4 Gbit/s: float32 (grad_bits=32) would be 1.3 times faster than"
             ' wire="allgather". A step took 50 ms; expected times in ms are float32 30,'
             " allgather 39, sparse 60; local steps (DiLoCo, sync_every=32) 20",
         )
 
     def test_a_few_per_cent_are_not_worth_a_change(self):
-        told = self.advice("allgather", float32=0.1, allgather=0.039, sparse=0.038)
-        self.assertEqual(told.quickest, "allgather")
+        result = self.advice("allgather", float32=0.1, allgather=0.039, sparse=0.038)
+        self.assertEqual(result.quickest, "allgather")
         self.assertStartsWith(
-            str(told), "links of 9.4 Gbit/s: no other mode would be much faster than"
+            str(result), "links of 9.4 Gbit/s: no other mode would be much faster than"
         )
 
-    def test_slow_links_are_told_in_megabits(self):
+    def test_slow_links_are_shown_in_megabits(self):
         self.assertEqual(str(Link(8 / 98.7e6, 0.0)), "98.7 Mbit/s")
 
     def test_every_wire_is_among_the_modes(self):
         self.assertEqual({*MODES, "auto"}, {*WIRES, "float32", "4 bits"})
 
-    def test_4_bits_take_the_wire_of_their_fewest_bytes(self):
+    def test_4_bits_take_the_wire_with_the_fewest_bytes(self):
         model = ExchangeModel(Job(4, 1, BUCKETS, FLOATS, 1, True), BYTES_ONLY, 0.1)
         finer = ExchangeModel(Job(4, 1, BUCKETS, FLOATS, 7, True), BYTES_ONLY, 0.1)
         least = min(finer.seconds(wire, 0.0) for wire in ("allgather", "alltoall", "allreduce"))

@@ -1,4 +1,4 @@
-"""Tests of clusters whose links are cut: hosts in network namespaces, as root."""
+"""Tests of clusters with cut links, on hosts in network namespaces, as root."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ from tests.distribute.communication import failing_worker, network
 
 WORKER = pathlib.Path(failing_worker.__file__)
 NUM_HOSTS = 3
-# Within which all processes end that lost a link.
+# Seconds until all processes that lost a link have ended.
 END_TIMEOUT = 60
 
 
@@ -28,7 +28,7 @@ class LinksTest(tf.test.TestCase):
         self.addresses = self.network.addresses(network.PORT)
 
     def start(self, *trainings):
-        """Processes of all hosts."""
+        """Starts a process on each host."""
         config = json.dumps({"start_timeout": 100, "train": trainings})
         started = []
         for i in range(NUM_HOSTS):
@@ -40,7 +40,7 @@ class LinksTest(tf.test.TestCase):
         return started
 
     def read_until(self, process, beginning):
-        """The lines that a process prints, up to one that begins so."""
+        """The lines that a process prints, up to one that starts with `beginning`."""
         lines = []
         for line in process.stdout:
             lines.append(line)
@@ -57,7 +57,7 @@ class LinksTest(tf.test.TestCase):
         time.sleep(5)
         self.network.join(2)
         *_, trained = self.read_until(started[0], "trained")
-        # The result is that of workers that no link joins.
+        # Workers of one process, without links, give the same result.
         with contextlib.redirect_stdout(io.StringIO()):
             undisturbed = failing_worker.train(TernGradStrategy(NUM_HOSTS), num_steps=30)
         self.assertEqual(trained.strip(), f"trained: {undisturbed}")
@@ -70,7 +70,7 @@ class LinksTest(tf.test.TestCase):
             self.assertIn(trained, output)
         for output in outputs[:2]:
             self.assertRegex(output, rf"(?m)^error: lost worker 2 \({self.addresses[2]}\b.*\)")
-        # Who is cut off sees the others gone.
+        # The disconnected worker reports that the others are gone.
         (error,) = re.findall("(?m)^error: (.*)$", outputs[2])
         self.assertIn(f"worker 0 ({self.addresses[0]}", error)
 

@@ -1,4 +1,4 @@
-"""Tests of what `grad_bits="auto"` takes, and of training with it, alone and in two processes."""
+"""Tests of the mode that `grad_bits="auto"` takes, and of training in one and two processes."""
 
 import pathlib
 import sys
@@ -29,7 +29,7 @@ def job_of(num_members, *sizes):
 
 
 def taken(job, link):
-    """The choice as if links and processors had been measured."""
+    """The choice with the given link and processor as measurements."""
     group = mock.Mock(size=job.num_members)
     with (
         mock.patch.object(links, "measure", return_value=link),
@@ -115,7 +115,7 @@ class ModeChoiceTest(parameterized.TestCase, tf.test.TestCase):
             TernGradStrategy(grad_bits="auto", cluster_resolver=resolver)
 
 
-# `cluster_test.py` has a step of it in the default tests.
+# `cluster_test.py` tries one step of it in the default tests.
 @pytest.mark.long
 class TwoProcessesTest(tf.test.TestCase):
     @classmethod
@@ -130,7 +130,7 @@ class TwoProcessesTest(tf.test.TestCase):
         cls.results = processes.run(WORKER, 2, runs.class_folder(cls), jobs=jobs)
 
     def check_modes(self, job, modes):
-        """The mode that "auto" takes gives on all processes what its options give."""
+        """The mode that "auto" takes gives on all processes the results of its options."""
         for name, wire in modes.items():
             for result in self.results:
                 of = {

@@ -23,13 +23,13 @@ OPTIMIZERS = {
 
 
 def quickest(name):
-    """Expectations as if a mode were far the quickest."""
+    """Patches expectations so that one mode is by far the quickest."""
     seconds = {mode.name: 1.0 + (mode.name != name) for mode in mode_choice.MODES}
     return mock.patch.object(mode_choice, "expected_seconds", return_value=seconds)
 
 
 def strategies_of(mode, **options):
-    """The strategy that chooses, and the one with the options of a mode."""
+    """Yields the strategy that chooses, and one with the options of a mode."""
     rounding = {**OTHERS, **options}
     auto = {"grad_bits": "auto", "quantization": Quantization(**rounding)}
     fixed = {
@@ -41,13 +41,13 @@ def strategies_of(mode, **options):
 
 
 def state_of(model):
-    """Weights, and what the optimizer keeps, in one vector."""
+    """The model's weights and its optimizer's variables in one vector."""
     variables = [*model.variables, *model.optimizer.variables]
     return np.concatenate([np.ravel(v.numpy()).astype(np.float64) for v in variables])
 
 
 def fixed_modes(config):
-    """What `fit` leaves where a mode is chosen and where it is given."""
+    """Results of `fit` with a chosen mode and with the same mode given."""
     x, y = data()
     results = {}
     for mode in mode_choice.MODES:
@@ -61,7 +61,7 @@ def fixed_modes(config):
                 results[f"{mode.name}/{name}/state"] = state_of(model)
                 results[f"{mode.name}/{name}/bytes"] = strategy.traffic.received_bytes
                 results[f"{mode.name}/{name}/wire"] = strategy.telemetry.last.wire
-                # A later model's rows of embeddings travel by it.
+                # Rows of a later model's embeddings use this wire.
                 results[f"{mode.name}/{name}/next_wire"] = (
                     strategy.extended.gradient_ops.options.wire
                 )
@@ -81,7 +81,7 @@ def classifier(strategy):
 
 
 def rows(config):
-    """Training with whole tensors of an embedding and float steps; the refusal of its rows."""
+    """Results with whole tensors of an embedding and a float step; the refusal of its rows."""
     del config
     x, y = np.arange(64).reshape(16, 4) % 50, np.ones([16, 1])
     (ternary,) = (mode for mode in mode_choice.MODES if mode.name == "ternary")
@@ -100,7 +100,7 @@ def rows(config):
 
 
 def measured(config):
-    """The choice on the links at hand, and the file of a resumed run, which chooses anew."""
+    """The choices on real links of a run and of a resumed run, which chooses anew."""
     x, y = data()
     path = os.path.join(config["folder"], "measured.weights.h5")
     lines = []

@@ -1,4 +1,4 @@
-"""Tests of what `wire="auto"` takes; `cluster_test.py` has processes choose."""
+"""Tests of the wire that `wire="auto"` takes; `cluster_test.py` lets processes choose."""
 
 import dataclasses
 import sys
@@ -44,30 +44,30 @@ class OtherStreams(SparseBidirectional):
 
 
 class Processes:
-    """Who takes part; what travels between them is `cluster_test.py`'s."""
+    """Identifies the processes; `cluster_test.py` tests their messages."""
 
     def __init__(self, rank, size):
         self.rank, self.size = rank, size
 
 
 def context_of(num_processes, rank=0, device="CPU:0"):
-    """Of one replica a process."""
+    """A context with one replica per process."""
     return ReductionContext([device], num_processes, Processes(rank, num_processes))
 
 
 def choice(wire, clip_factor, **options):
-    """A new `WireChoice` for gradients of so many standard deviations."""
+    """A new `WireChoice` for gradients clipped at `clip_factor` standard deviations."""
     return WireChoice(wire, Quantization(rotate=False, clip_factor=clip_factor, **options))
 
 
 def taken(wire_choice, context, job=LARGE):
-    """The wire that is taken before any is tried."""
+    """The wire taken before any trial."""
     wire = wire_choice.wire(context, job)
     return wire if isinstance(wire, str) else wire.taken
 
 
 def measured(link):
-    """Links and processors as if they had been measured."""
+    """Patches the measurements of links and processors."""
     return mock.patch.object(wire_choice, "_measure", return_value=(link, UNIT_SECONDS))
 
 
@@ -112,7 +112,7 @@ class WireChoiceTest(parameterized.TestCase, tf.test.TestCase):
             of_second = [taken(second, context_of(2, rank=1), job) for job in reversed(jobs)]
         self.assertEqual(of_first, of_second[::-1])
 
-    def test_a_step_that_is_traced_again_sends_and_tells_nothing(self):
+    def test_a_retraced_step_measures_and_logs_nothing(self):
         chosen = choice("auto", 2.5)
         with measured(SLOW) as measure, self.assertLogs(wire_choice.__name__, "INFO") as logs:
             wires = [chosen.wire(context_of(2), job) for job in (LARGE, LARGE, LARGE)]
@@ -121,7 +121,7 @@ class WireChoiceTest(parameterized.TestCase, tf.test.TestCase):
         measure.assert_called_once()
         self.assertLen(logs.records, 1)
 
-    def test_each_of_several_models_takes_its_own_and_says_why(self):
+    def test_each_model_takes_its_own_wire_and_gives_the_reason(self):
         chosen = choice("auto", 2.5)
         small, large = Job(2, 1, ((MIN_ELEMENTS,),), ()), Job(2, 1, ((4_000_000,),), ())
         with measured(Link(8 / 10e6, 0.03)):
@@ -133,7 +133,7 @@ class WireChoiceTest(parameterized.TestCase, tf.test.TestCase):
         )
         self.assertStartsWith(second, 'wire="auto" takes sparse for 4,000,000 gradients on')
 
-    def test_it_pays_even_where_codes_are_as_dense_as_was_ever_measured(self):
+    def test_streams_pay_even_for_the_densest_measured_codes(self):
         for clip_factor, share in ((2.5, 0.2), (5.0, 0.1), (0.0, 0.07)):
             for bits_per_second in (10e6, 30e6, 100e6, 300e6, 1e9):
                 link = Link(8 / bits_per_second, 1e-3)
@@ -158,7 +158,7 @@ class WireChoiceTest(parameterized.TestCase, tf.test.TestCase):
 
 
 class AnotherWireTest(parameterized.TestCase, tf.test.TestCase):
-    """A wire that is entered in the registry and says nothing else."""
+    """A wire that is only entered in the registry."""
 
     def setUp(self):
         super().setUp()
@@ -170,13 +170,13 @@ class AnotherWireTest(parameterized.TestCase, tf.test.TestCase):
             streams = (*registry.STREAMS, OtherStreams.name)
             self.enter_context(mock.patch.object(module, "STREAMS", streams))
 
-    def test_auto_takes_it_where_it_is_quicker(self):
+    def test_auto_takes_it_if_it_is_quicker(self):
         chosen = choice("auto", 2.5)
         with measured(Link(8 / 10e6, 1e-3)):
             chosen.wire(context_of(2), LARGE)
         self.assertStartsWith(chosen.reasons[0], 'wire="auto" takes few_words for 2,000,170')
 
-    def test_advice_tells_of_it(self):
+    def test_advice_includes_it(self):
         modes = (*advice.MODES, FewWords.name, OtherStreams.name)
         unknown = {field.name: None for field in dataclasses.fields(StepTelemetry)}
         seconds = {"step_seconds": 0.1, "rest_seconds": 0.05, "encode_seconds": 0.01}
@@ -186,9 +186,9 @@ class AnotherWireTest(parameterized.TestCase, tf.test.TestCase):
             telemetry=types.SimpleNamespace(mean=lambda: mean, job=LARGE),
         )
         with mock.patch.object(advice, "MODES", modes):
-            told = advice.advise(strategy, bits_per_second=1e7)
-        self.assertEqual(told.quickest, "few_words")
-        self.assertEqual({*told.seconds}, {*modes})
+            result = advice.advise(strategy, bits_per_second=1e7)
+        self.assertEqual(result.quickest, "few_words")
+        self.assertEqual({*result.seconds}, {*modes})
 
 
 if __name__ == "__main__":

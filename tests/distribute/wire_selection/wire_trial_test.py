@@ -1,4 +1,4 @@
-"""Tests of wires that are tried in the steps; `cluster_test.py` has processes try them."""
+"""Tests of wires that steps try; `cluster_test.py` lets processes try them."""
 
 import sys
 from unittest import mock
@@ -13,12 +13,12 @@ WIRES = ("auto", "sparse", "alltoall")
 
 
 class Steps:
-    """Exchanges of a process, each of which takes as long as its wire is said to."""
+    """Exchanges of a process; each takes the seconds set for its wire."""
 
     def __init__(self, taken=0):
         self.trial = WireTrial(WIRES, taken)
         self.seconds = tf.Variable([3.0, 1.0, 2.0])
-        # The largest that others tell.
+        # The largest values that other processes report.
         self.others = tf.Variable(tf.zeros([1 + len(WIRES)]))
         self._step = tf.function(lambda: self.trial.exchange(self._by), autograph=False)
 
@@ -28,7 +28,7 @@ class Steps:
         return tf.constant(number)
 
     def take(self, count):
-        """Which wires so many exchanges take."""
+        """The wires that the next `count` exchanges take."""
         return [int(self._step()) for _ in range(count)]
 
 
@@ -39,7 +39,7 @@ class WireTrialTest(tf.test.TestCase):
         self.assertEqual(steps.take(REST), [0] * REST)
         self.assertEqual(steps.take(3 * TRIES), [0] * TRIES + [1] * TRIES + [2] * TRIES)
         self.assertIsNone(steps.trial.found)
-        # Of the exchange after it all learn what each found.
+        # All processes share their results in the next exchange.
         self.assertEqual(steps.take(5), [0, 1, 1, 1, 1])
         wire, seconds = steps.trial.found
         self.assertEqual(wire, "sparse")
@@ -53,7 +53,7 @@ class WireTrialTest(tf.test.TestCase):
             self.assertEqual(steps.take(30)[-1], 2)
             self.assertEqual(steps.take(REST), [2] * REST)
 
-    def test_what_is_hardly_quicker_is_not_taken(self):
+    def test_a_hardly_quicker_wire_is_not_taken(self):
         steps = Steps(taken=2)
         steps.seconds.assign([2.0, 1.92, 2.0])
         self.assertEqual(steps.take(REST + 3 * TRIES + 2)[-1], 2)
@@ -65,7 +65,7 @@ class WireTrialTest(tf.test.TestCase):
         self.assertEqual(steps.take(REST + 3 * TRIES + 2)[-1], 2)
         self.assertEqual(steps.trial.found[1], {"auto": 3.0, "sparse": 9.0, "alltoall": 2.0})
 
-    def test_a_process_that_counts_less_goes_on_with_the_others(self):
+    def test_a_process_with_a_lower_count_follows_the_others(self):
         steps = Steps()
         steps.others.assign([REST + 2.0 * TRIES - 1, 0.0, 0.0, 0.0])
         self.assertEqual(steps.take(2), [0, WIRES.index("alltoall")])
