@@ -59,7 +59,7 @@ class FitTest(tf.test.TestCase):
                 np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
     def test_moving_statistics_are_the_mean_of_the_replicas(self):
-        """One step on known batches against batch norm written out."""
+        """Compares one step on known batches with batch norm written out."""
         strategy = TernGradStrategy(2, grad_bits=32)
         with strategy.scope():
             layer = keras.layers.BatchNormalization(momentum=0.5)
@@ -110,7 +110,7 @@ class FitTest(tf.test.TestCase):
 
     @pytest.mark.slow
     def test_synchronized_batch_norm_is_exact(self):
-        """With float logits only, nothing but gradients may differ from the float run's."""
+        """Only gradients may differ from the float run's."""
         runs = {}
         for bits in (1, 32):
             strategy = TernGradStrategy(NUM_REPLICAS, grad_bits=bits)
@@ -159,11 +159,11 @@ class FitTest(tf.test.TestCase):
 
         model = self.fit(optimizer=optimizer, epochs=1)
         self.assert_replicas_equal(model)
-        # Three steps, so the last one wrote the average over the weights.
+        # The last of three steps wrote the average over the weights.
         average = model.optimizer._model_variables_moving_average[0].numpy()
         np.testing.assert_array_equal(model.trainable_variables[0].numpy(), average)
 
-    def test_mixed_precision_skips_the_step_where_any_replica_overflows(self):
+    def test_mixed_precision_skips_the_step_if_any_replica_overflows(self):
         keras.mixed_precision.set_global_policy("mixed_float16")
         for bits in (1, 32):
             model = build(TernGradStrategy(NUM_REPLICAS, grad_bits=bits), dropout=0.0)
@@ -214,7 +214,7 @@ class FitTest(tf.test.TestCase):
         @tf.function
         def replica():
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            # As if it were its only example.
+            # A mean over the replica's only example.
             statistic.assign_add(tf.reduce_mean([tf.cast(replica, tf.float32)], axis=0))
 
         for call in range(1, 4):

@@ -1,8 +1,8 @@
-"""What holds where there is a GPU: it gives the bits that the CPU gives.
+"""Tests that a GPU gives the bits that the CPU gives.
 
     python -m pytest --gpu tests/distribute/gpu_test.py
 
-Other tests run on the CPU, as they compare results to the last bit or with what a CPU computes.
+Other tests run on the CPU: they compare results to the last bit or with CPU computations.
 """
 
 import json
@@ -43,7 +43,7 @@ devices = [device.rsplit("/")[-1] for device in strategy.extended.worker_devices
 print(json.dumps([devices, [value.tolist() for value in sums]]))
 """
 
-# It holds for the whole process.
+# Determinism holds for the whole process.
 DETERMINISTIC = """
 import hashlib
 import tensorflow as tf
@@ -59,7 +59,7 @@ for optimizer in (*optimizers, *optimizers):
 
 
 def output_of(script):
-    """Lines that a script prints, which makes TensorFlow anew."""
+    """Lines that a script prints in a new process."""
     run = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
@@ -70,7 +70,7 @@ def output_of(script):
 @pytest.mark.skipif(not tf.config.list_physical_devices("GPU"), reason="needs a GPU and --gpu")
 class GpuTest(tf.test.TestCase, parameterized.TestCase):
     def assert_same_on_both(self, function):
-        """Asserts that a function of nothing gives the same bits on the CPU and on the GPU."""
+        """Asserts that a function without arguments gives the same bits on CPU and GPU."""
         results = []
         for device in ("/CPU:0", "/GPU:0"):
             with tf.device(device):
@@ -93,7 +93,7 @@ class GpuTest(tf.test.TestCase, parameterized.TestCase):
         *((rounding, base, 1) for rounding in ternary.ROUNDINGS for base in (3, 4, 9)),
         *(("correlated", base, levels) for base, levels in ((7, 3), (29, 7), (255, 127))),
     )
-    def test_words_and_what_they_decode_to(self, rounding, base, levels):
+    def test_words_and_their_decoded_values(self, rounding, base, levels):
         def words():
             return ternary.encode(
                 self.tensors,
@@ -126,7 +126,7 @@ class GpuTest(tf.test.TestCase, parameterized.TestCase):
             with tf.device(device):
                 found.append(ternary.largest_as_codes(self.tensors, 0.02))
         for cpu, gpu in zip(*found, strict=True):
-            # The same elements, whose mean is a sum in another order.
+            # The same elements; their mean is a sum in another order.
             self.assertAllEqual(tf.sign(cpu), tf.sign(gpu))
             self.assertAllClose(cpu, gpu, 1e-5 if cpu.dtype == tf.float32 else 1e-2, 0)
 
@@ -178,7 +178,7 @@ class GpuTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotEqual(first, first_local)
 
     def test_values_that_differ_between_replicas_are_refused(self):
-        """Where the GPU runs a step, its assertions do nothing."""
+        """Assertions have no effect in a step that the GPU runs."""
         strategy = TernGradStrategy(2)
         with strategy.scope():
             variable = tf.Variable(0.0)
@@ -199,7 +199,7 @@ class GpuTest(tf.test.TestCase, parameterized.TestCase):
             step()
 
     def fit(self, scope, optimizer):
-        """The weights that a small training leaves."""
+        """The weights after a small training."""
         rng = np.random.default_rng(1)
         x = rng.standard_normal((64, 20)).astype(np.float32)
         y = rng.integers(0, 3, 64)
@@ -255,7 +255,7 @@ class TwoProcessesTest(communication_cases.ClusterCase):
             raise unittest.SkipTest("needs a GPU and --gpu")
         cls.start(runs.class_folder(cls))
 
-    def test_replicas_are_where_they_are_told_to_be(self):
+    def test_replicas_are_on_the_requested_devices(self):
         self.check_places()
 
     def test_sums_are_those_of_one_process_to_the_bit(self):
@@ -272,7 +272,7 @@ class GpuBesideCpuTest(TwoProcessesTest):
     places = ("GPU:0", "CPU:0")
 
     def test_both_have_the_same_weights(self):
-        # Each rounds a product and a sum in its own way.
+        # Each device rounds a product and a sum in its own way.
         self.check_equal(1e-4, 1e-5)
 
 

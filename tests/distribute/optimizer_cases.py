@@ -1,4 +1,4 @@
-"""Keras optimizers with each of their options, and what they make of given gradients."""
+"""Keras optimizers with each of their options, and their results for given gradients."""
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ CLASSES = (
     "Ftrl",
     "Lamb",
     "Lion",
-    # That of Keras 3.12 asks TensorFlow's variables for a path, which they have not.
+    # Muon of Keras 3.12 asks TensorFlow's variables for a path, which they do not have.
     *([] if keras.version().startswith("3.12.") else ["Muon"]),
     "Nadam",
     "RMSprop",
@@ -92,7 +92,7 @@ def gradients():
 
 
 def train(strategy):
-    """Lets every case's optimizer step on the mean over the examples' gradients.
+    """Steps on the mean over the examples' gradients with each case's optimizer.
 
     Args:
         strategy: `tf.distribute.Strategy` whose replicas share the examples in turn.

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def free_ports(count):
-    """TCP ports that nobody listens on."""
+    """TCP ports without a listener."""
     sockets = [socket.socket() for _ in range(count)]
     for s in sockets:
         s.bind(("127.0.0.1", 0))
@@ -30,12 +30,12 @@ def start(script, addresses, index, arguments, before=()):
     Args:
         script: a Python file.
         addresses: "host:port" of each worker.
-        index: this worker's place.
+        index: this worker's index.
         arguments: list of str.
         before: command that runs the process, such as one that enters a network namespace.
 
     Returns:
-        `subprocess.Popen` with the output, errors among it, as a text pipe.
+        `subprocess.Popen` with output and errors in one text pipe.
     """
     task = {"type": "worker", "index": index}
     environment = dict(
@@ -53,14 +53,14 @@ def start(script, addresses, index, arguments, before=()):
 
 
 def kill_group(process):
-    """Kills a `subprocess.Popen` that leads a group of processes, all of them, and waits for it."""
+    """Kills the whole group of processes that a `subprocess.Popen` leads, and waits for it."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def outputs(processes, timeout):
-    """Waits for all processes and returns what each wrote; kills them where they take longer."""
+    """Waits for all processes and returns their outputs; kills them at the timeout."""
     try:
         return [process.communicate(timeout=timeout)[0] for process in processes]
     finally:
@@ -69,19 +69,19 @@ def outputs(processes, timeout):
 
 
 def run(script, num_hosts, folder, timeout=400, before=None, **config):
-    """Runs a script on every host of a cluster and returns what each left.
+    """Runs a script on every host of a cluster and returns the results.
 
     Args:
         script: a Python file that calls `main`.
         num_hosts: number of processes.
-        folder: folder for the files; `config` names it too.
-        timeout: seconds that they may take.
+        folder: folder for the files; `config` also names it.
+        timeout: seconds until the processes are killed.
         before: for each host a command that runs the process. Default: none.
-        **config: JSON values for the script: `job`, the name of what it does, and its arguments;
-            or `jobs`, the arguments of each of several, which takes one start of all processes.
+        **config: JSON values for the script: `job` and its arguments, or `jobs`, the arguments of
+            several, which run after a single start of all processes.
 
     Returns:
-        A list of what each host left: a dict of arrays, with `jobs` one for each job.
+        The results of each host: a dict of arrays; with `jobs` one for each job.
     """
     folder = pathlib.Path(folder)
     addresses = [f"127.0.0.1:{port}" for port in free_ports(num_hosts)]
@@ -110,11 +110,11 @@ def run(script, num_hosts, folder, timeout=400, before=None, **config):
 
 
 def main(functions):
-    """What a script for `run` does.
+    """Runs the jobs of a script that `run` started.
 
     Args:
-        functions: of each job that it knows, by name; they take the configuration, a dict, and
-            return a dict of arrays.
+        functions: {job: function}; each takes the configuration, a dict, and returns a dict of
+            arrays.
     """
     output, config = sys.argv[1], json.loads(sys.argv[2])
     if "jobs" not in config:

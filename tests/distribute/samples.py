@@ -14,7 +14,7 @@ def gradients_of(replica, dtype=np.float32):
 
 
 def reduce_once(strategy, gradients, names=None, optimizer=None):
-    """Sums given gradients (one list a replica) through an optimizer.
+    """Sums given gradients (one list per replica) through an optimizer.
 
     SGD with rate 1 on zero weights leaves minus the sum in the weights. All local copies must be
     equal.
@@ -81,7 +81,7 @@ def build(strategy, *, synchronized=False, dropout=0.2, optimizer=None, **compil
 
 
 def draw_masks(strategy, steps=2):
-    """What a dropout layer makes of ones: `[steps, local replicas, 64]`, and the states it left."""
+    """A dropout layer's results for ones, `[steps, local replicas, 64]`, and its final states."""
     with strategy.scope():
         layer = keras.layers.Dropout(0.5, seed=11)
 

@@ -8,7 +8,7 @@ _KINDS = {"quantization": Quantization, "cluster_options": ClusterOptions}
 
 
 def arguments(**options):
-    """Arguments of `TernGradStrategy` that set options of it, `Quantization` and `ClusterOptions`.
+    """Arguments of `TernGradStrategy`; groups options of `Quantization` and `ClusterOptions`.
 
     >>> arguments(wire="alltoall", seed=5)["quantization"].seed
     5

@@ -1,4 +1,4 @@
-"""Training on batches of sizes that do not divide evenly, or are smaller than the replicas."""
+"""Training on batches that do not divide evenly, or are smaller than the number of replicas."""
 
 import keras
 import numpy as np
@@ -86,7 +86,7 @@ def train(strategy, run_eagerly=False):
 
 
 def _moving_mean(strategy, run_eagerly):
-    """Of inputs that do not change; a replica normalizes by its own variance."""
+    """The moving mean of constant inputs; each replica normalizes by its own variance."""
     with strategy.scope():
         optimizer = keras.optimizers.SGD(0.0)
     model = _model(strategy, batch_norm=True, optimizer=optimizer, run_eagerly=run_eagerly)

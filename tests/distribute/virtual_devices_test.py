@@ -1,4 +1,4 @@
-"""Tests of where replicas run, and of buckets."""
+"""Tests of the placement of replicas, and of buckets."""
 
 import subprocess
 import sys
