@@ -319,7 +319,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         @tf.function
         def step():
             def replica():
-                # Row 3 comes twice.
+                # Row 3 occurs twice.
                 rows = tf.constant([[0.5, 0.5], [-1.0, 1.0], [0.5, -0.5]])
                 slices = tf.IndexedSlices(rows, tf.constant([3, 7, 3]), tf.constant([10, 2]))
                 optimizer.apply([slices], [table])

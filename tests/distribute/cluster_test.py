@@ -192,7 +192,7 @@ class TwoProcessesWithTwoWorkersTest(ClusterTest):
     def test_hosts_agree_with_four_virtual_workers(self):
         self.check_wires(2, list(WIRES))
 
-    def test_auto_receives_least_and_streams_what_their_codes_need(self):
+    def test_auto_receives_least_and_streams_follow_their_codes(self):
         result = self.of("reduce")[0]
         received = {wire: int(result[f"{wire}/received_bytes"]) for wire in WIRES}
         of_fixed_size = [w for w in LOSSLESS if w != "sparse"]

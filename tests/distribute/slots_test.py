@@ -1,4 +1,4 @@
-"""The slots of a weight are found for each of its copies."""
+"""Each copy of a weight has the slots of the weight."""
 
 import sys
 

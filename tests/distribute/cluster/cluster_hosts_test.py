@@ -157,7 +157,7 @@ class RankTableTest(tf.test.TestCase):
 class StrategyTest(tf.test.TestCase):
     """Errors of a strategy that is made wrongly."""
 
-    def test_a_pipeline_made_before_the_strategy_is_one_line_that_says_what_to_move(self):
+    def test_a_pipeline_made_before_the_strategy_gives_one_line_that_names_the_move(self):
         tf.data.Dataset.range(2).batch(2)
         resolver = cluster_from_hosts(worker_hosts="localhost:1,localhost:2")
         with self.assertRaisesRegex(

@@ -72,7 +72,7 @@ class GreetingsTest(tf.test.TestCase):
                 connection.close()
 
     def meet(self, own_token, other_token):
-        """What the greeting process learns, and the names that the answering process has met."""
+        """Returns what the greeting process learns, and the names that the answering one met."""
         (port,) = processes.free_ports(1)
         with greetings.answering(port, lambda: "worker 0", other_token) as heard:
             found = greetings.greet(f"127.0.0.1:{port}", "worker 1", own_token)

@@ -140,7 +140,7 @@ class HostileGreetingsTest(tf.test.TestCase):
         with stranger(drips, absent):
             begin = time.monotonic()
             with membership.watch() as found:
-                time.sleep(join._WATCH_SECONDS + 1)  # it has begun to look
+                time.sleep(join._WATCH_SECONDS + 1)  # long enough for a first look
             self.assert_short(begin)
         self.assertEqual(found(), "")
 

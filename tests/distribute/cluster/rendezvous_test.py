@@ -82,7 +82,7 @@ class RendezvousTest(tf.test.TestCase):
             f" worker 0 ({addresses[0]}: another program answers there)",
         )
 
-    def test_processes_meet_with_the_same_token_and_name_who_has_another_or_none(self):
+    def test_processes_with_the_same_token_meet_and_name_others(self):
         addresses = self.addresses[:2]
         one, two = "one token of a team", "another token of it"
         self.assertEqual(

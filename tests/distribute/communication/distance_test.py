@@ -25,7 +25,7 @@ TRAININGS = {"num_steps": 8}, {"num_steps": 8, "sync_every": 4}
 
 class DistanceTest(tf.test.TestCase):
     @pytest.mark.long
-    def test_neither_distance_nor_stalls_change_what_is_trained(self):
+    def test_neither_distance_nor_stalls_change_the_weights(self):
         hosts = network.up(self, "tgd", "10.86.0", NUM_HOSTS, "none+200ms")
         addresses = hosts.addresses(network.PORT)
         config = json.dumps({"start_timeout": 100, "train": TRAININGS})

@@ -112,7 +112,7 @@ class AgreementTest(tf.test.TestCase):
     def test_an_empty_source_is_another_one(self):
         self.assert_refused(self.sources(numbers(2, 2), (), remedy="x"), "worker 1 reads other")
 
-    def test_shared_data_are_of_one_length_and_own_ones_last_as_long_as_the_longest(self):
+    def test_shared_data_have_one_length_and_own_data_the_longest(self):
         a, b = numbers(8, 2), numbers(8, 2, seed=1)
         shared, own = self.sources(a, a, num_batches=5), self.sources(a, b, num_batches=5)
         longer = {"num_batches": 7}

@@ -47,7 +47,7 @@ class QuantizationTest(tf.test.TestCase, parameterized.TestCase):
         nonzero = sum(c.negative + c.positive for c in codes)
         self.assertBetween(nonzero, 1, 0.02 * num_elements)
 
-    def test_finer_codes_are_as_many_levels_as_bits_hold(self):
+    def test_finer_codes_use_all_levels_of_their_bits(self):
         levels = [Quantization(grad_bits=bits).levels for bits in (1, 2, 3, 4, 8, 32)]
         self.assertEqual(levels, [1, 2, 3, 7, 127, 1])
         of_paper = [Quantization(rotate=False, grad_bits=bits) for bits in (1, 4)]

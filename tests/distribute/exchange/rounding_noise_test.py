@@ -43,7 +43,7 @@ class RoundingNoiseTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(
         grad_bits=[1, 2, 4], count=[1, 4], rounding=["correlated", "independent"]
     )
-    def test_variance_of_gaussian_blocks_is_that_of_many_steps(self, grad_bits, count, rounding):
+    def test_variance_of_gaussian_blocks_matches_many_steps(self, grad_bits, count, rounding):
         rng = np.random.default_rng(0)
         gradients = rng.standard_normal([count, 8, BLOCK])
         # Blocks are equally large on all replicas, and differ from each other.
@@ -90,8 +90,8 @@ class RoundingNoiseTest(parameterized.TestCase, tf.test.TestCase):
 
     @parameterized.parameters((1, 8, 8), (1, 6, 2), (7, 64, 64), (127, 3, 1))
     def test_variance_is_a_multiple_of_a_power_of_two(self, levels, count, members):
-        # A graph may merge the constants of two products. That changes the rounding unless one is a
-        # power of two.
+        # A graph may merge the constants of two products, which changes the rounding unless one is
+        # a power of two.
         own = np.random.default_rng(0).uniform(size=[members, 100]).astype(np.float32)
         how = {"levels": levels, "rounding": "correlated"}
         noise = ternary.noise_of_sums(own.max(0), own, count, **how).numpy()

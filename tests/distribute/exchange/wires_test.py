@@ -24,7 +24,7 @@ from tests.distribute.exchange.thread_processes import in_threads
 from tests.distribute.samples import SHAPES, gradients_of
 
 FOUR_MEGA = (4 * 2**20,)
-# Wires that the default tier tries.
+# Wires in the default tests.
 QUICK = ("allgather", "sparse_bidirectional")
 
 

@@ -35,7 +35,7 @@ def concrete(function):
 
 
 class BackgroundFunctionsTest(tf.test.TestCase):
-    """The thread beside the steps."""
+    """The background thread."""
 
     def test_steps_continue_until_they_take_the_result(self):
         background = BackgroundFunctions()

@@ -1,4 +1,4 @@
-"""Tests of the counts of codes that `statistics_freq` asks for."""
+"""Tests of the counts of codes that `statistics_freq` requests."""
 
 import sys
 from unittest import mock

@@ -76,7 +76,7 @@ class SyncTimerTest(tf.test.TestCase):
         elapsed = time.time() - began
         seconds, steps = timer.take()
         self.assertEqual(steps, 2)
-        # Threads may read the clock late, beside a sleep that has begun.
+        # A thread may read the clock late, after another's sleep has begun.
         self.assertBetween(seconds, slept["inside"] - 0.05, elapsed - slept["outside"] + 0.05)
         self.assertEqual(timer.take(), (0.0, 0))
 

@@ -18,7 +18,7 @@ NUM_STEPS = 4
 
 
 def batches(num_steps=NUM_STEPS):
-    """Gradients: a list of steps of lists of replicas of arrays."""
+    """Gradients as lists of arrays, `[step][replica][weight]`."""
     result = []
     for step in range(num_steps):
         rng = np.random.default_rng(step)

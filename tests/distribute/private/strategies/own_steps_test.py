@@ -74,7 +74,7 @@ class OwnStepsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn("keras_optimizers.py", " ".join(stack[last:]))
 
     @parameterized.parameters("train_step", "test_step", "one_step_on_data", "predict_step")
-    def test_a_function_may_have_the_name_of_one_of_keras(self, name):
+    def test_a_function_may_have_a_name_of_keras(self, name):
         """The tutorial's names, with keywords and a batch with fewer rows than replicas."""
 
         def sum_of_rows(strategy, compiled):
@@ -93,7 +93,7 @@ class OwnStepsTest(tf.test.TestCase, parameterized.TestCase):
 
         self.assertEqual(self.assert_alike(sum_of_rows, 4), 30.5)
 
-    def test_a_compiled_function_may_have_the_name_of_one_of_keras(self):
+    def test_a_compiled_function_may_have_a_name_of_keras(self):
         def sum_over_replicas(strategy, compiled):
             del compiled
 
