@@ -102,6 +102,7 @@ class CifarResnetTest(tf.test.TestCase, parameterized.TestCase):
                 expected = (2 / np.prod(kernel.shape[:-1])) ** 0.5
                 self.assertAllClose(kernel.std(), expected, rtol=5 / np.sqrt(2 * kernel.size))
 
+    @pytest.mark.slow
     def test_grey_images_of_any_size_and_a_saved_model_work(self):
         model = models.build("resnet_20", 10, image_size=13, channels=1)
         path = f"{self.get_temp_dir()}/model.keras"

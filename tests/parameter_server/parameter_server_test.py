@@ -60,6 +60,7 @@ class ParameterServerTest(tf.test.TestCase):
         travelling = sum(4 * int(tf.size(tensor)) for tensor in tf.nest.flatten(packed))
         self.assertEqual(push.num_bytes, travelling)
 
+    @pytest.mark.slow
     def test_streams_bring_the_same_bits_in_fewer_bytes(self):
         gradients = gradients_of(3)
         gradients[0] *= np.random.default_rng(3).random(SHAPES[0]) < 0.02

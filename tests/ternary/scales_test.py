@@ -96,6 +96,7 @@ class LocalScaleTest(tf.test.TestCase, parameterized.TestCase):
             for scale in (local_scale, fused_scale):
                 self.assertAllClose(scale(gradient, 2.5), oracle(gradient.numpy(), 2.5), rtol=1e-4)
 
+    @pytest.mark.slow
     def test_a_list_gives_the_scale_of_each_in_eager_graph_and_xla(self):
         rng = np.random.default_rng(2)
         shapes = ([3], [70_000], [5, 40], [0], [1], [300, 300], [1100, 1000])

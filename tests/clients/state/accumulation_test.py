@@ -30,6 +30,7 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
                     got, expected, rtol=1e-5, atol=1e-6, msg=f"from {count} to {next_count}"
                 )
 
+    @pytest.mark.slow
     def test_two_replicas_go_on_from_a_keras_file(self):
         self.check("keras", before=[2], after=[2])
 

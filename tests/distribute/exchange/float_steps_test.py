@@ -47,6 +47,7 @@ class FloatStepsTest(tf.test.TestCase):
             wanted = traffic.float32_bytes if step % 3 == 2 else strategy.traffic.received_bytes
             self.assertEqual(traffic.received_bytes, wanted)
 
+    @pytest.mark.slow
     def test_training_with_float_steps_only_is_float_training(self):
         runs = []
         for options in ({"grad_bits": 32}, {"float_steps": lambda step: step >= 0}, {}):

@@ -55,6 +55,7 @@ class SparseRowsTest(tf.test.TestCase):
         received = whole.traffic.received_bytes + 3 * 4
         self.assertEqual(strategy.traffic.received_bytes, received)
 
+    @pytest.mark.slow
     def test_finer_codes_and_adam(self):
         exact, _ = cases.take_steps(
             TernGradStrategy(2, grad_bits=32, sparse_as_dense=True),
@@ -67,6 +68,7 @@ class SparseRowsTest(tf.test.TestCase):
         # The first step depends on signs, which rounding keeps except for the smallest elements.
         self.assertLess(error(got[1], exact[1]), 0.05)
 
+    @pytest.mark.slow
     def test_rows_stay_floats(self):
         want = cases.sums(2)
         for options in (
@@ -81,6 +83,7 @@ class SparseRowsTest(tf.test.TestCase):
             self.assertAllClose(change, want, atol=1e-5)
             self.assertEqual(strategy.traffic.received_bytes, strategy.traffic.float32_bytes)
 
+    @pytest.mark.slow
     def test_some_steps_are_float(self):
         quantization = Quantization(float_steps=lambda step: step % 2 == 0)
         strategy = TernGradStrategy(2, quantization=quantization)

@@ -145,6 +145,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         self.check(expected, model)
         self.assertAllEqual(left_over(model)[1], np.zeros([1, 5]))
 
+    @pytest.mark.slow
     def test_all_travels_in_float_steps(self):
         model = trained(
             lambda: DiLoCo(SGD(0.1), 2, outer=SGD(1.0)),

@@ -86,6 +86,7 @@ class AloneTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
         for weight, same in zip(model.weights, other.weights, strict=True):
             self.assertAllEqual(weight, same, msg=weight.path)
 
+    @pytest.mark.slow
     def test_a_saved_run_keeps_its_number_of_steps(self):
         model, _ = compiled("auto")
         with tempfile.TemporaryDirectory() as folder:

@@ -121,6 +121,7 @@ class TelemetryTest(parameterized.TestCase, tf.test.TestCase):
         self.assertIsNone(last.relative_error)
         self.assertEqual(last.received_bytes, strategy.traffic.received_bytes)
 
+    @pytest.mark.slow
     def test_steps_with_float_gradients_count_their_bytes_and_have_no_sample(self):
         strategy = TernGradStrategy(
             NUM_REPLICAS,

@@ -91,6 +91,7 @@ class ReplicasTest(tf.test.TestCase):
         ]
         np.testing.assert_allclose(*results, atol=1e-4)
 
+    @pytest.mark.slow
     def test_replicas_without_examples_count_nothing(self):
         """Two examples on four replicas against one replica."""
         gradients = [

@@ -83,6 +83,7 @@ class EncodeTest(tf.test.TestCase):
                     oracle_words(tensors, scales, base, **kwargs),
                 )
 
+    @pytest.mark.slow
     def test_words_of_finer_codes_equal_the_definition(self):
         tensors = example(SHAPES)
         scales = local_scales(tensors, 0)

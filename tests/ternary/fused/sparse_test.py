@@ -132,6 +132,7 @@ class SparseTest(tf.test.TestCase):
         words = words_of(codes_of(4096, 0.6, seed=2))
         self.assertAllEqual(ternary.compress(words), tf.concat([[0, 0], words], 0))
 
+    @pytest.mark.slow
     def test_runs_inside_a_function_that_knows_no_sizes(self):
         @tf.function(input_signature=[tf.TensorSpec([1000], tf.int32)])
         def there_and_back(words):

@@ -158,6 +158,7 @@ class EvaluatorTest(tf.test.TestCase):
         with self.assertRaisesRegex(training.UserError, "not lenet"):
             self.evaluate(check_run=check_run)
 
+    @pytest.mark.slow
     def test_a_missing_checkpoint_is_an_error_where_it_is_asked_for_once(self):
         with self.assertRaisesRegex(training.UserError, "`checkpoint_dir` must hold a run"):
             self.evaluate(checkpoint_dir=str(self.root / "nothing"))

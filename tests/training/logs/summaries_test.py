@@ -69,6 +69,7 @@ class SummariesTest(tf.test.TestCase):
                 self.assertEqual(np.sum(rows[:, 2]), np.prod(variable.shape))
                 self.assertAllClose(sparsities[step][1], rows[1, 2] / np.sum(rows[:, 2]))
 
+    @pytest.mark.slow
     def test_weights_are_shown_at_every_save(self):
         found = self.train(grad_bits=32)
         for variable in self.variables:

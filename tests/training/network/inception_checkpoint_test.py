@@ -93,6 +93,7 @@ class InceptionCheckpointTest(tf.test.TestCase):
             "not restored: logits, aux_logits, state of the optimizer, step\n", printed.getvalue()
         )
 
+    @pytest.mark.slow
     def test_options_take_net_and_image_size_from_it(self):
         options = training.TrainConfig.of(
             train_dir="",

@@ -87,6 +87,7 @@ class StatisticsAverageTest(tf.test.TestCase):
             self.assertAllClose(variable.numpy(), expected, rtol=1e-5)
             self.assertNotAllClose(variable.numpy(), values[-1][i], rtol=1e-3)
 
+    @pytest.mark.slow
     def test_averages_are_those_computed_by_hand(self):
         self.check_averages(2, "adam")
 

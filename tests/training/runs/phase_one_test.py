@@ -58,6 +58,7 @@ class PhaseOneTest(tf.test.TestCase):
             for name in whole[step]:
                 self.assertAllEqual(whole[step][name], parts[step][name])
 
+    @pytest.mark.slow
     def test_a_run_stopped_before_its_first_checkpoint_starts_over(self):
         folder = self.root / "early" / "checkpoint_pca"
         self.train("early", 2, snapshot_every_steps=1)

@@ -156,6 +156,7 @@ class TrainerTest(tf.test.TestCase):
         with self.assertRaisesRegex(training.UserError, "dropout_keep_prob: 0.5 there, 0.9 asked"):
             trained("dropout", 2, dropout_keep_prob=0.9)
 
+    @pytest.mark.slow
     def test_a_finished_run_is_left_as_it_is(self):
         before = runs.saved(self.result.checkpoint)
         result = training.train(self.options)

@@ -139,6 +139,7 @@ class ReplicasTest(tf.test.TestCase):
             with self.assertRaisesRegex(ValueError, "that differ between"):
                 replica_run(replica, self.replica_values())
 
+    @pytest.mark.slow
     def test_constraints_of_weights_hold(self):
         strategy = TernGradStrategy(4)
         with strategy.scope():
