@@ -1,4 +1,4 @@
-"""Each command that README.md and docs/results/ name for figures runs, in its shortest form."""
+"""The shortest form of each benchmark command in README.md and docs/results/ runs."""
 
 import os
 import pathlib
@@ -43,7 +43,7 @@ ALONE = (
     " --json=FOLDER/residual.json",
     "subspace.step --nets=lenet --batch_sizes=16 --steps=2",
 )
-# These make hosts of network namespaces, as root.
+# These run as root and create hosts in network namespaces.
 SOAK = (
     "--minutes=0.3 --warm_up=0 --window=0.3 --sample_seconds=1 --save_seconds=4 --snapshot_steps=10"
 )
@@ -66,9 +66,9 @@ ELSEWHERE = {
     "compare": "benchmarks/compare_test.py",
     "language": "benchmarks/language_test.py",
 }
-# A row of figures in a table of Markdown, or of columns.
+# A row of figures in a Markdown or plain-text table.
 ROW = r"(?m)^(\|(---\|)+\n\|.*\d.*\||[\w *]+ {2}[\d.]+ .*)$"
-# Write pictures and print nothing.
+# These programs write pictures and print no table.
 PICTURES = {"cluster.picture", "fidelity.budget_picture"}
 
 

@@ -1,4 +1,4 @@
-"""`benchmarks.compare` finds what moved between two files of a benchmark."""
+"""`benchmarks.compare` reports the differences between two files of results."""
 
 import json
 import pathlib
@@ -25,13 +25,13 @@ def rows(*milliseconds):
 
 
 class CompareTest(unittest.TestCase):
-    def test_what_moved_most_comes_first(self):
+    def test_largest_difference_comes_first(self):
         before, after = (compare.rows_by_key(r, ["hosts"]) for r in (rows(40, 100), rows(41, 50)))
         found = compare.changes(before, after)
         self.assertEqual(found[0], (("float32", "2"), "milliseconds", 100, 50))
         self.assertEqual([compare.factor(*change[2:]) for change in found[:2]], [2.0, 41 / 40])
 
-    def test_rows_that_look_alike_are_refused(self):
+    def test_duplicate_rows_are_refused(self):
         with self.assertRaisesRegex(ValueError, "two of ternary"):
             compare.rows_by_key({"rows": 2 * rows(1, 2)["rows"][:1]}, ["hosts"])
         with self.assertRaisesRegex(ValueError, "must hold rows, runs or cells"):

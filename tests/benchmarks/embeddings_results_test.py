@@ -1,4 +1,4 @@
-"""The page on embeddings shows the finished runs of `benchmarks.embeddings`."""
+"""The page on embeddings shows the results of `benchmarks.embeddings`."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""`benchmarks.fidelity` chooses rates, pairs seeds and goes on where it was stopped."""
+"""`benchmarks.fidelity` chooses rates, pairs seeds and resumes."""
 
 import dataclasses
 import pathlib
@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def row(accuracy, held_out_loss=1.0):
-    """A finished run, whose moving average is two points above the last weights."""
+    """Returns a finished run whose moving average scores two points above its last weights."""
     return {
         **{"accuracy": accuracy, "average_accuracy": accuracy + 0.02, "loss": 0.5},
         **{"training_loss": 0.4, "held_out_loss": held_out_loss},
@@ -108,7 +108,7 @@ class FidelityTest(unittest.TestCase):
             if compression:
                 rows[run]["compression"] = compression
         cells = [line.split(" | ") for line in tables.budgets(rows).splitlines()[2:]]
-        # A run without bytes, of an older version, is left out.
+        # Runs of an older version, without bytes, are left out.
         self.assertEqual(
             [(line[1], line[3], line[4]) for line in cells],
             [("float", "1", "2"), ("correlated, clip 0", "50", "1"), ("0.1 bits", "200", "2")],
@@ -184,7 +184,7 @@ class FidelityTest(unittest.TestCase):
                 for line, start in zip(lines, expected, strict=True):
                     self.assertEqual(line[: len(start)], start)
 
-    def test_text_is_of_other_files_for_testing(self):
+    def test_test_text_comes_from_other_files(self):
         text = source_text.load(80, 16)
         for split, count in (("train", 80), ("test", 16)):
             snippets, labels = text[split]
@@ -198,7 +198,7 @@ class FidelityTest(unittest.TestCase):
             source_text.load(10**8, 16)
 
     @pytest.mark.long
-    def test_finished_runs_are_not_done_again(self):
+    def test_finished_runs_are_not_repeated(self):
         folder = self.folder()
         samples.write_mnist(folder / "raw", 300, 50)
         command = [
@@ -217,7 +217,7 @@ class FidelityTest(unittest.TestCase):
         self.assertEqual(table.count("| small_cnn | "), 2)
         rows = fidelity_rows.Rows(folder / "runs.jsonl")
         for run, found in rows.items():
-            # Float gradients have one worker, who receives nothing.
+            # Float gradients have one worker, which receives no bytes.
             least = 1 if run.gradients == "float" else 30
             self.assertGreaterEqual(found["compression"], least)
 

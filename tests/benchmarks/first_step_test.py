@@ -1,4 +1,4 @@
-"""What the first exchange of a large network's gradients leaves in memory, by `benchmarks`."""
+"""Memory that the first exchange of a large network's gradients leaves allocated."""
 
 import sys
 import unittest
@@ -7,8 +7,9 @@ import pytest
 
 from benchmarks.lib import cells
 
-# MB held beyond the network after some steps. TensorFlow and XLA hold 300 to 350 and 550 to 600;
-# tensors as large as the gradients, held for each bucket, were 2,700 and 1,230.
+# Limits in MB on memory held after some steps, without the network. TensorFlow and XLA hold 300 to
+# 350 and 550 to 600. Buckets that each held tensors as large as all gradients needed 2,700 and
+# 1,230.
 MOST = {("resnet_50", "ternary"): 650, ("resnet_50", "words"): 950}
 
 

@@ -1,4 +1,4 @@
-"""`benchmarks.language` trains a causal model on text; its page shows what it found."""
+"""`benchmarks.language` trains a causal model on text; its page shows the results."""
 
 import json
 import math
@@ -56,7 +56,7 @@ class LanguageTest(unittest.TestCase):
             with self.assertRaisesRegex(SystemExit, message):
                 training.load(path)
 
-    def test_letters_depend_on_those_before_alone(self):
+    def test_predictions_depend_on_earlier_letters_only(self):
         model = training.build(8)
         text = np.random.default_rng(0).integers(0, 8, (1, training.LENGTH))
         other = text.copy()
@@ -65,13 +65,13 @@ class LanguageTest(unittest.TestCase):
         np.testing.assert_array_equal(found[0, :40], changed[0, :40])
         self.assertTrue((found[0, 40:] != changed[0, 40:]).any(axis=-1).all())
 
-    def test_a_model_that_knows_nothing_needs_all_bits(self):
+    def test_an_untrained_model_needs_all_bits(self):
         parts, num_letters = training.load(write_text(self.folder(), 4000))
         model = training.build(num_letters)
         model.set_weights([np.zeros_like(array) for array in model.get_weights()])
         self.assertAlmostEqual(training.bits_of(model, parts["test"]), 3.0, places=5)
 
-    def test_pieces_are_the_same_for_a_seed_and_told_their_next_letters(self):
+    def test_pieces_depend_on_the_seed_and_targets_are_the_next_letters(self):
         codes = np.arange(1000, dtype="int32")
         batches, again, others = (
             list(training.pieces(codes, seed).take(3).as_numpy_iterator()) for seed in (1, 1, 2)
@@ -105,7 +105,7 @@ class LanguageTest(unittest.TestCase):
         self.assertIn(tables.rates(runs), page)
 
     @pytest.mark.long
-    def test_finished_runs_are_not_done_again(self):
+    def test_finished_runs_are_not_repeated(self):
         folder = self.folder()
         ways = ("every step, ternary", "every 8 steps, 4-bit")
         command = [
@@ -124,7 +124,7 @@ class LanguageTest(unittest.TestCase):
         runs = json.loads((folder / "found.json").read_text(encoding="utf-8"))["runs"]
         self.assertEqual([run["way"] for run in runs], list(ways))
         for found in runs:
-            # Letters at random cannot be guessed.
+            # Random letters cannot be predicted.
             self.assertGreater(found["bits"], math.log2(8) - 0.05)
             self.assertLess(found["bits"], math.log2(8) + 1)
         self.assertLess(runs[1]["received_bytes"], runs[0]["received_bytes"])

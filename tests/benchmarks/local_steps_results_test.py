@@ -1,4 +1,4 @@
-"""The page on local steps shows what `benchmarks.local_steps` found."""
+"""The page on local steps shows the results of `benchmarks.local_steps`."""
 
 import collections
 import json

@@ -1,4 +1,4 @@
-"""`benchmarks.time_to_accuracy`: its tables follow from its rows, and workers train as asked."""
+"""`benchmarks.time_to_accuracy`: its tables follow from its rows, and its workers train."""
 
 import itertools
 import json
@@ -17,7 +17,7 @@ from tests.distribute import processes
 
 ROOT = cluster_hosts.ROOT
 LEVELS = (0.84, 0.85, 0.86)
-# Accuracies of the page by number of hosts.
+# Accuracies that the page lists for each number of hosts.
 PAGE_LEVELS = {2: (0.84, 0.86), 4: (0.84, 0.86, 0.88)}
 
 
@@ -36,7 +36,7 @@ def step(mode, milliseconds):
 
 
 def measured(name="time_to_accuracy"):
-    """Rows that lie in the checkout."""
+    """Returns the rows of a results file in the checkout."""
     path = ROOT / f"benchmarks/results/{name}.json"
     return json.loads(path.read_text(encoding="utf-8"))["rows"]
 
@@ -51,7 +51,7 @@ class TablesTest(unittest.TestCase):
         ]
         self.assertEqual(tables.best_rate(rows, 2, "ternary"), 0.03)
         self.assertIsNone(tables.best_rate(rows, 2, "sparse"))
-        # A seed that one rate lacks does not count.
+        # A seed missing for one rate does not count.
         rows.append(training("ternary", 0.01, 3, [0.7, 0.9], 0.99))
         self.assertEqual(tables.best_rate(rows, 2, "ternary"), 0.03)
 
@@ -75,7 +75,7 @@ class TablesTest(unittest.TestCase):
         self.assertEqual(tables.mean_steps(rows, 2, "ternary", 0.85), 48)
         self.assertEqual(tables.seconds_to(rows, 2, "10mbit", "ternary", 0.85), 2.4)
         self.assertIsNone(tables.seconds_to(rows, 2, "1gbit", "ternary", 0.85))
-        # One seed of two does not reach it.
+        # One of two seeds does not reach the accuracy.
         rows[1]["accuracy"][1] = 0.85
         self.assertIsNone(tables.seconds_to(rows, 2, "10mbit", "ternary", 0.86))
         self.assertIn("| 86.00 ± 1.41 |", tables.accuracies(rows, 2, LEVELS))
@@ -145,7 +145,7 @@ class WorkloadTest(unittest.TestCase):
         self.assertEqual(sorted(chosen), list(range(6 * size)))
         self.assertNotEqual(list(alone[0][0]), list(alone[0][3]))
 
-    def test_a_worker_alone_takes_the_images_of_all(self):
+    def test_a_single_worker_takes_all_images(self):
         of_two = [next(workload.batches(1000, 1, worker, 2)) for worker in (0, 1)]
         alone = next(workload.batches(1000, 1, 0, 1, num_shares=2))
         np.testing.assert_array_equal(alone, np.concatenate(of_two))
@@ -169,7 +169,7 @@ class WorkloadTest(unittest.TestCase):
             last = rate
 
     @pytest.mark.long
-    def test_a_worker_learns_what_is_easy(self):
+    def test_a_worker_learns_an_easy_task(self):
         images = np.zeros([320, 28, 28, 1], "float32")
         labels = np.arange(320) % 2
         images[labels == 1, 8:20] = 1

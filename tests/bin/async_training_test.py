@@ -1,4 +1,4 @@
-"""Asynchronous training by the programs: over real processes, some of which are killed."""
+"""Asynchronous training by the programs, in real processes, some of which are killed."""
 
 import re
 import signal
@@ -32,7 +32,7 @@ class AsyncTrainingTest(tf.test.TestCase):
         self.outputs = {}
 
     def start(self, job, task, addresses, max_steps, before=()):
-        """One process, which writes to a file of its own; `before` is a command that runs it."""
+        """Starts one process, whose output goes to a file; `before` is a command that runs it."""
         self.outputs[job, task] = self.root / f"{job}{task}.{len(list(self.root.iterdir()))}"
         with open(self.outputs[job, task], "w") as file:
             process = subprocess.Popen(
@@ -59,7 +59,7 @@ class AsyncTrainingTest(tf.test.TestCase):
         return addresses, {job: self.start(*job, addresses, max_steps) for job in JOBS}
 
     def step_of(self, worker):
-        """The step in the last line of a worker."""
+        """Returns the step in the last line of a worker."""
         steps = re.findall(rf"Worker {worker}: .*: step (\d+), loss", self.text(JOBS[0]))
         return int(steps[-1]) if steps else -1
 
@@ -67,7 +67,7 @@ class AsyncTrainingTest(tf.test.TestCase):
         return self.outputs[job].read_text()
 
     def wait_until(self, done):
-        """Waits until a function returns what counts as true; returns that."""
+        """Waits until `done()` returns a true value, and returns that value."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while not (found := done()):
             self.assertLess(time.monotonic(), deadline, self.text(JOBS[0])[-3000:])
@@ -75,7 +75,7 @@ class AsyncTrainingTest(tf.test.TestCase):
         return found
 
     def wait_for(self, pattern, start=0):
-        """Waits for what the chief is to print; returns where in its output that ends."""
+        """Waits until the chief prints `pattern`; returns the position after it in the output."""
         pattern = re.compile(pattern)
         return self.wait_until(lambda: pattern.search(self.text(JOBS[0]), start)).end()
 
@@ -83,7 +83,7 @@ class AsyncTrainingTest(tf.test.TestCase):
         return [process.wait(timeout=TIMEOUT_SECONDS) for process in started]
 
     @pytest.mark.long
-    def test_goes_on_without_a_worker_ends_without_a_server_and_resumes(self):
+    def test_continues_without_a_worker_ends_without_a_server_and_resumes(self):
         addresses, started = self.start_all(max_steps=10**6)
         for worker in (0, 1):
             self.wait_for(rf"Worker {worker}: .*: step \d+, loss = \d+\.\d\d\(")
@@ -123,7 +123,7 @@ class AsyncTrainingTest(tf.test.TestCase):
         self.assertGreater(float(re.search(r"precision @ 1 = (\S+)", out)[1]), 0.5, out)
 
     @pytest.mark.long
-    def test_goes_on_without_a_worker_that_is_cut_off_and_ends_without_a_server_that_is(self):
+    def test_continues_without_an_unreachable_worker_and_ends_without_an_unreachable_server(self):
         hosts = network.up(self, "tgp", "10.85.0", len(JOBS))
         addresses = hosts.addresses(network.PORT)
 
@@ -147,7 +147,7 @@ class AsyncTrainingTest(tf.test.TestCase):
         self.wait_for(r"lost worker 1 \(.*\); going on without it", end)
         self.assertEqual(self.statuses([started[1]]), [3], self.text(JOBS[1]))
         self.assertRegex(self.text(JOBS[1]), r"error: lost worker 0 \(.*: ")
-        # More steps than were scheduled ahead, and they are saved.
+        # The chief takes more steps than were scheduled ahead, and saves a checkpoint.
         step = self.step_of(0)
         self.wait_until(lambda: self.step_of(0) > step + 100)
         latest = tf.train.latest_checkpoint(self.root / "run")
@@ -164,7 +164,7 @@ class AsyncTrainingTest(tf.test.TestCase):
         for job in JOBS[:2]:
             self.assertRegex(self.text(job), r"error: .*lost ps 0 \(")
 
-    def test_options_without_a_meaning_are_refused(self):
+    def test_meaningless_options_are_refused(self):
         for flags, message in (
             (["--num_nodes=2"], "`num_nodes` must be 1 in asynchronous training"),
             (["--wire=allreduce"], "`wire` must be one of ('auto', 'sparse') in asynchronous"),

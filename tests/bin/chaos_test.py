@@ -1,4 +1,4 @@
-"""A short form of `benchmarks.chaos`: workers lose what they need and go on, as root."""
+"""A short run of `benchmarks.chaos`, as root: workers survive lost hosts, disks and links."""
 
 import json
 import subprocess
@@ -21,18 +21,18 @@ class WatchTest(tf.test.TestCase):
         for task in range(3):
             self.watch.look(task, 1, (0, 1, 2), (1, 10))
 
-    def test_a_part_that_goes_on_is_no_fault(self):
+    def test_continuing_without_a_worker_is_no_fault(self):
         self.watch.look(1, 2, (1, 2), (1, 10))
         self.assertEqual(self.watch.newest, (1, (0, 1, 2)))
         for step in range(10, 20):
             self.watch.look(1, 2, (1, 2), (2, step))
             self.watch.look(2, 2, (1, 2), (2, step))
-        # It was saving when it was cut off.
+        # Worker 0 was saving when it lost the others.
         self.watch.look(0, 1, (0, 1, 2), (1, 11))
         self.assertEqual(self.watch.newest, (2, (1, 2)))
         self.assertIsNone(self.watch.fault)
 
-    def test_two_parts_that_train_are_found(self):
+    def test_two_groups_that_train_at_once_are_found(self):
         for step in range(10, 14):
             self.watch.look(1, 2, (1, 2), (2, step))
             self.watch.look(0, 1, (0, 1, 2), (1, step + 1))
@@ -46,8 +46,8 @@ class WatchTest(tf.test.TestCase):
 
 class ChaosTest(tf.test.TestCase):
     def disturb(self, *options):
-        """Incidents of a run of `benchmarks.chaos` that must survive them."""
-        network.up(self, "tgz", "10.88.0", 2)  # skips the test where there are no hosts
+        """Runs `benchmarks.chaos`, which must survive its incidents, and returns them."""
+        network.up(self, "tgz", "10.88.0", 2)  # skips the test if this machine cannot create hosts
         path = runs.class_folder(type(self)) / f"{self._testMethodName}.json"
         ended = subprocess.run(
             [sys.executable, "-m", "benchmarks.chaos", f"--json={path}", *options],
@@ -65,7 +65,7 @@ class ChaosTest(tf.test.TestCase):
         self.assertLen(self.disturb(*options.split()), 3)
 
     @pytest.mark.long
-    def test_the_rest_goes_on_without_a_host_and_then_without_the_chief(self):
+    def test_the_others_continue_without_a_host_and_then_without_the_chief(self):
         options = "--hosts=3 --min_workers=1 --incidents=1 --events=away --runs=0"
         [[_, seconds_alone, seconds_together]] = self.disturb(*options.split())
         self.assertGreater(seconds_alone, 0)

@@ -18,12 +18,12 @@ from tests.distribute import processes
 TIMEOUT_SECONDS = 240
 SURVIVORS_SECONDS = 60
 STEPS = 32
-# Twenty have passed; each takes two more starts of the cluster.
+# Twenty kills have passed; each starts the cluster twice more.
 KILLS = 1
 
 
 class Cluster:
-    """Two workers of one run, each with a training folder and, if told so, data of its own."""
+    """Two workers of one run, each with a training folder and optionally its own data."""
 
     def __init__(self, root, name, data_dirs, *flags, of_second=()):
         self.train_dirs = [root / f"{name}_{index}" for index in range(2)]
@@ -50,12 +50,12 @@ class Cluster:
             )
 
     def has_done(self, step):
-        """Whether the chief saved this step or a later one."""
+        """Returns True if the chief saved this step or a later one."""
         saved = self.train_dirs[0].glob("model.ckpt-*.index")
         return any(int(path.stem.rpartition("-")[2]) >= step for path in saved)
 
     def outcomes(self, timeout=TIMEOUT_SECONDS):
-        """(exit status, standard output, last line of standard error) of each."""
+        """Returns (exit status, standard output, last line of standard error) of each worker."""
         try:
             written = [worker.communicate(timeout=timeout) for worker in self.workers]
         finally:
@@ -75,11 +75,11 @@ class DistributedTest(tf.test.TestCase):
         data = str(cls.root / "data")
         slim_data.convert("digits", data, shard=True, train_shards=3)
         cls.shared = [data, data]
-        # Of three files, so one worker has twice as many examples as the other.
+        # Three files: one worker has twice as many examples as the other.
         cls.own = [slim_data.split_dataset(data, 2, index) for index in range(2)]
 
     def trained(self, cluster):
-        """Arrays of the last checkpoint and what each worker printed."""
+        """Returns the arrays of the last checkpoint and the output of each worker."""
         outcomes = cluster.outcomes()
         self.assertEqual([status for status, *_ in outcomes], [0, 0], outcomes)
         self.assertFalse(cluster.train_dirs[1].exists())
@@ -87,7 +87,7 @@ class DistributedTest(tf.test.TestCase):
         return arrays, [out for _, out, _ in outcomes]
 
     def kill(self, name, step, victim, pause, *flags):
-        """Kills a worker after a step; the other must end in time, and name it."""
+        """Kills a worker after a step; the other must name it and exit in time."""
         cluster = Cluster(self.root, name, self.own, *flags)
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while not cluster.has_done(step) and time.monotonic() < deadline:
@@ -95,7 +95,7 @@ class DistributedTest(tf.test.TestCase):
         time.sleep(pause)
         cluster.workers[victim].send_signal(signal.SIGKILL)
         if cluster.workers[victim].wait() == 0:
-            return  # it had done all steps
+            return  # the worker finished before the signal
         outcomes = cluster.outcomes(SURVIVORS_SECONDS)
         self.assertEqual(outcomes[victim][0], -signal.SIGKILL)
         status, _, error = outcomes[1 - victim]
@@ -131,8 +131,8 @@ class DistributedTest(tf.test.TestCase):
                     self.assertAllEqual(array, resumed[key], msg=key)
 
     @pytest.mark.long
-    def test_local_steps_go_on_with_what_each_worker_had_of_its_own(self):
-        # Saved while changes of a fragment are under way.
+    def test_local_steps_resume_with_the_state_of_each_worker(self):
+        # The run stops while changes of a fragment are in flight.
         flags = ("--sync_every", 10, "--fragments", 2, "--overlap", 5, "--optimizer", "adam")
         whole, printed = self.trained(Cluster(self.root, "local", self.own, *flags))
         self.assertIn("the last 12 steps come after the last exchange of some", printed[0])
@@ -143,7 +143,7 @@ class DistributedTest(tf.test.TestCase):
         for key, array in whole.items():
             self.assertAllEqual(array, resumed[key], msg=key)
 
-    def test_a_worker_with_other_flags_ends_all_with_one_line(self):
+    def test_a_worker_with_different_flags_ends_all_with_one_line(self):
         cluster = Cluster(self.root, "flags", self.shared, of_second=("--momentum", 0.5))
         for status, _, error in cluster.outcomes():
             self.assertEqual(status, 3)
@@ -154,7 +154,7 @@ class DistributedTest(tf.test.TestCase):
             )
 
     @pytest.mark.slow
-    def test_workers_whose_labels_differ_are_told(self):
+    def test_workers_with_different_labels_report_it(self):
         folders = [self.root / "named", self.root / "not_named"]
         for folder in folders:
             samples.write_photos(folder, {"train": 12}, num_classes=3)
@@ -166,7 +166,7 @@ class DistributedTest(tf.test.TestCase):
             self.assertEndsWith(error, "Received: networks of 9, 6 outputs")
 
     @pytest.mark.slow
-    def test_what_one_worker_lacks_is_told_by_all(self):
+    def test_all_workers_report_what_one_lacks(self):
         (self.root / "empty").mkdir()
         cluster = Cluster(self.root, "lacking", [self.shared[0], self.root / "empty"])
         (status, _, error), (own_status, _, own_error) = cluster.outcomes()

@@ -1,4 +1,4 @@
-"""Ternary gradients train on real pictures: 2,000 of Fashion-MNIST, where its archives are."""
+"""Ternary gradients train on 2,000 real pictures of Fashion-MNIST, if its archives are present."""
 
 import gzip
 import pathlib
@@ -22,7 +22,7 @@ SIZES = {"train": 2000, "test": 1000}
 )
 class FashionMnistTest(tf.test.TestCase):
     def write_part(self, folder):
-        """Writes archives with the first images of the official ones, which are checked."""
+        """Writes archives with the first images of the official archives, which it verifies."""
         folder.mkdir()
         builder = slim_data.find_builder("fashion_mnist")(str(ARCHIVES))
         for split, size in SIZES.items():
@@ -52,7 +52,7 @@ class FashionMnistTest(tf.test.TestCase):
         self.assertEqual(status, 0, err)
         self.assertIn("at step=100, moving average.", out)
         accuracy = float(out.split("precision @ 1 = ")[1].split()[0])
-        # A tenth is what guessing reaches.
+        # Guessing gets a tenth right.
         self.assertGreater(accuracy, 0.6)
 
 

@@ -1,4 +1,4 @@
-"""Training programs read data sets of one's own: idx files and folders of images."""
+"""Training programs read custom data sets: idx files and folders of images."""
 
 import sys
 
@@ -28,7 +28,7 @@ class OwnDatasetsTest(tf.test.TestCase):
                 pictures.write(str(cls.root / "photos" / label / f"{i}.jpg"), data)
         slim_data.convert_folder(cls.root / "photos", cls.root / "folder", validation=0.5)
 
-    def test_images_in_place_of_the_flowers_have_as_many_classes_as_the_flag_or_labels_txt_say(
+    def test_images_in_place_of_the_flowers_have_the_classes_of_the_flag_or_of_labels_txt(
         self,
     ):
         folder, train_dir = self.root / "seven", self.root / "run_seven"
@@ -41,7 +41,7 @@ class OwnDatasetsTest(tf.test.TestCase):
             kind = experiments.training if program == "train" else experiments.evaluation
             return samples.call(kind("flowers").main, f"flowers_{program}", *arguments)
 
-        # Nothing else than the flag says so.
+        # Only the flag sets the number of classes.
         train += ["--train_dir", train_dir, "--max_steps", 4, "--num_classes", 7]
         status, _, err = call("train", *train)
         self.assertEqual(status, 0, err)

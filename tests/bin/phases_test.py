@@ -1,4 +1,4 @@
-"""The programs of both phases: flags, their defaults, and the file that sets some of them."""
+"""Programs of both phases: flags, their defaults, and the file that sets some of them."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ from tests.bin import samples
 
 
 def parse(module, *arguments):
-    """Flags of a program after parsing."""
+    """Returns the parsed flags of a program."""
     values = absl_flags.FlagValues()
     module.define_flags(values)
     values(["program", *arguments])
@@ -23,7 +23,7 @@ def parse(module, *arguments):
 
 
 class StageOneTest(tf.test.TestCase):
-    def test_it_is_the_setting_of_the_tutorial(self):
+    def test_defaults_are_the_tutorials_settings(self):
         options = flags.config_of(parse(resnet50_imagenet_stage_1), training.TrainConfig)
         expected = {"net": "resnet_50", "dataset_name": "imagenet", "batch_size": 2048}
         expected |= {"initial_learning_rate": 0.8, "learning_rate_decay_type": "linear"}
@@ -59,11 +59,11 @@ class SubspaceTrainTest(tf.test.TestCase):
         options = phase_2.SubspaceConfig.of(**given).values()
         self.assertContainsSubset(set(values) - others, set(options))
         for name in set(values) - others - set(given):
-            # Workers follow from the GPUs.
+            # The number of workers defaults to the number of GPUs.
             default = -1 if name == "num_nodes" else options[name]
             self.assertEqual(values[name].value, default, name)
 
-    def test_the_file_sets_options_and_the_command_line_comes_before_it(self):
+    def test_the_file_sets_options_and_the_command_line_overrides_it(self):
         path = pathlib.Path(self.get_temp_dir()) / "boost.json"
         config = {"boost": {"dim_reduce": True}, "dim_reduce": {"timeout": -1}}
         path.write_text(json.dumps(config))
@@ -74,7 +74,7 @@ class SubspaceTrainTest(tf.test.TestCase):
         )
         self.assertIn("Received: pretrained_weight_path", self.call(*arguments, "--timeout", 5))
 
-    def test_wrong_options_are_told_in_one_line(self):
+    def test_wrong_options_are_one_line(self):
         self.assertIn("`pretrained_weight_path` must be", self.call())
         wrong = ("--pretrained_weight_path", "x", "--optimizer", "bgfs")
         self.assertIn("`optimizer` must be one of bfgs, sgd. Received", self.call(*wrong))

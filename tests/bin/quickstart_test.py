@@ -1,4 +1,4 @@
-"""The quickstart compares both kinds of gradients and can be run again."""
+"""The quickstart compares both kinds of gradients and can run again."""
 
 import pathlib
 import re
@@ -17,7 +17,7 @@ class QuickstartTest(tf.test.TestCase):
         return result.stdout
 
     @pytest.mark.long
-    def test_quickstart_uses_what_is_there_when_run_again(self):
+    def test_quickstart_reuses_existing_files(self):
         folder = pathlib.Path(self.get_temp_dir()) / "out"
         first, again = (self.run_quickstart(folder) for _ in range(2))
         tables = [text[text.index("gradients ") :].splitlines()[:4] for text in (first, again)]

@@ -1,4 +1,4 @@
-"""Reports of runs: what they tell is what the logs tell, and nothing in them is loaded or run."""
+"""Reports of runs show the figures of the logs; they load and run nothing from files."""
 
 import html.parser
 import json
@@ -32,15 +32,15 @@ VOID = ("meta", "img")
 
 
 class Report(html.parser.HTMLParser):
-    """A report as a browser would read it.
+    """A report as a browser reads it.
 
     Attributes:
         tags: names of all elements.
-        addresses: values of all attributes that could name something to load.
+        addresses: values of all attributes that can name a resource to load.
         headings: texts of h2.
-        rows: dict from the first cell of each table row to the others.
+        rows: dict from the first cell of each table row to the other cells.
         commands: texts of pre.
-        figures: what the charts are drawn from.
+        figures: data of the charts.
     """
 
     def __init__(self, path):
@@ -78,7 +78,7 @@ class Report(html.parser.HTMLParser):
             self.figures, _ = json.JSONDecoder().raw_decode(self._text[len("const FIGURES = ") :])
 
     def curve(self, label, name=None):
-        """Dict from place to value of the line or bars of that name, in the chart of that label."""
+        """Returns {x: y} of the line or bars `name` in the chart with an axis titled `label`."""
         for figure in self.figures:
             axes = figure["layout"]["xaxis"], figure["layout"]["yaxis"]
             if label in (axis["title"]["text"] for axis in axes):
@@ -106,7 +106,7 @@ class ReportTest(tf.test.TestCase):
 
     @classmethod
     def train(cls, name, *arguments):
-        """Standard output of a run in the folder `name`."""
+        """Trains in the folder `name`; returns the standard output."""
         status, out, err = samples.call(
             mnist_train.main,
             *("mnist_train", "--dataset_name", "digits", "--data_dir", cls.root / "data"),
@@ -117,13 +117,13 @@ class ReportTest(tf.test.TestCase):
         return out
 
     def new_folder(self):
-        """Path of an empty folder that lives as long as the test."""
+        """Returns the path of an empty folder that the test removes."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         return pathlib.Path(folder.name)
 
     def write(self, *arguments):
-        """The report of runs, written by the program."""
+        """Writes a report with the program, and returns it."""
         output = self.new_folder() / "report.html"
         status, out, err = samples.call(report.main, "report", *arguments, "--output", output)
         self.assertEqual((status, out, err), (0, f"Report: {output}\n", ""))
@@ -135,7 +135,7 @@ class ReportTest(tf.test.TestCase):
         self.assertEndsWith(self.run_output, f": report: {path}\n")
         self.assertEqual(tuple(Report(path).headings), SECTIONS)
 
-    def test_its_numbers_are_those_of_the_logs(self):
+    def test_numbers_equal_those_of_the_logs(self):
         found = self.write(self.root / "ternary")
         self.assertEqual(tuple(found.headings), SECTIONS)
         scalars = read_scalars(self.root / "ternary")
@@ -174,7 +174,7 @@ class ReportTest(tf.test.TestCase):
         expected = {step: 1e3 * record["encode_seconds"] for step, record in records.items()}
         self.assertAllClose(told, expected)
 
-    def test_several_runs_are_compared_with_the_options_that_differ(self):
+    def test_several_runs_are_compared_by_their_different_options(self):
         found = self.write(self.root / "ternary", self.root / "float")
         self.assertIn("Differences in options", found.headings)
         self.assertEqual(found.rows["grad_bits"], ["1", "32"])
@@ -183,20 +183,20 @@ class ReportTest(tf.test.TestCase):
             curve = read_scalars(self.root / name)[tags.CROSS_ENTROPY]
             self.assertEqual(found.curve("cross-entropy", name), curve)
 
-    def test_what_was_not_measured_says_how_it_would_be(self):
+    def test_missing_measurements_come_with_a_hint(self):
         text = (self.root / "float" / "report.html").read_text(encoding="utf-8")
         for hint in ("--telemetry_freq=10", "--grad_bits=1", "--num_nodes", "subspace_train draws"):
             self.assertIn(hint, text)
         self.assertEqual(tuple(Report(self.root / "float" / "report.html").headings), SECTIONS)
 
-    def test_figures_are_such_as_the_library_takes_and_nothing_is_loaded(self):
+    def test_figures_are_valid_for_the_library_and_nothing_is_loaded(self):
         found = self.write(self.root / "ternary", self.root / "float")
         self.assertGreater(len(found.figures), 5)
         for figure in found.figures:
             plotly.graph_objects.Figure(figure)
         self.assertEqual(found.addresses, [])
 
-    def test_what_files_hold_is_text(self):
+    def test_contents_of_files_are_shown_as_text(self):
         folder = self.new_folder() / HOSTILE.replace("/", "")
         shutil.copytree(self.root / "ternary", folder)
         described = json.loads((folder / "run.json").read_text())
@@ -221,10 +221,10 @@ class ReportTest(tf.test.TestCase):
         self.assertEqual(found.rows["\\x1b[2J"], [end])
         (picture,) = found.addresses
         self.assertStartsWith(picture, "data:image/png;base64,")
-        # Names in charts are HTML to the library.
+        # The library renders names in charts as HTML.
         self.assertNotIn("<", json.dumps(found.figures))
 
-    def test_wrong_runs_and_places_are_one_line_and_nothing_is_written(self):
+    def test_wrong_runs_and_paths_are_one_line_and_nothing_is_written(self):
         folder = self.new_folder()
         (folder / "damaged").mkdir()
         (folder / "damaged" / "run.json").write_text("{")
@@ -254,7 +254,7 @@ class ReportTest(tf.test.TestCase):
             out, r"finished at step 10.*\n.*: no report could be written: `output`.*\n$"
         )
 
-    def test_the_commands_it_tells_do_what_they_say(self):
+    def test_commands_in_the_report_work(self):
         commands = self.write(self.root / "ternary").commands
         before = read_scalars(self.root / "ternary")
         for command in commands:

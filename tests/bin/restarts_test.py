@@ -1,6 +1,6 @@
-"""Workers that are told to stop are started again and end as if nothing had happened.
+"""Workers that get SIGTERM are started again and end with the weights of an undisturbed run.
 
-See `chaos_test.py` for those that are killed.
+`chaos_test.py` tests workers that are killed.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ STEPS = 40
 
 
 def children(pid):
-    """Numbers of the processes that a process started."""
+    """Returns the process ids of a process's children."""
     found = []
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        # Others end while they are looked at.
+        # Other processes may end in the meantime.
         with contextlib.suppress(OSError):
             _, parent, *_ = stat.read_text(errors="replace").rpartition(")")[2].split()
             if int(parent) == pid:
@@ -46,7 +46,7 @@ class RestartsTest(tf.test.TestCase):
         slim_data.convert("digits", str(cls.root / "data"), shard=True, train_shards=2)
 
     def start(self, name, *flags):
-        """Supervisors of a run whose every step is saved, unless flags say otherwise."""
+        """Starts supervisors of a run that saves every step, unless flags say otherwise."""
         addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(NUM_WORKERS)]
         started = []
         for task in range(NUM_WORKERS):
@@ -71,13 +71,13 @@ class RestartsTest(tf.test.TestCase):
         return started
 
     def end(self, started):
-        """What supervisors and programs wrote to standard error; all must end well."""
+        """Waits for all to exit with status 0; returns their standard error."""
         errors = [process.communicate(timeout=TIMEOUT_SECONDS)[1] for process in started]
         self.assertEqual([process.returncode for process in started], [0] * NUM_WORKERS, errors)
         return errors
 
     def assert_ends_as_undisturbed(self, name):
-        """Compares a run that has ended with one that nobody disturbed."""
+        """Compares a finished run with an undisturbed run."""
         if self.whole is None:
             self.end(self.start("whole"))
             type(self).whole = runs.saved(tf.train.latest_checkpoint(self.root / "whole"))
@@ -87,7 +87,7 @@ class RestartsTest(tf.test.TestCase):
             self.assertAllEqual(value, restarted[key], msg=key)
 
     def assert_restarted(self, errors, reasons):
-        """Compares the restarts that a supervisor told of with their reasons."""
+        """Checks the reasons of the restarts that a supervisor reported."""
         self.assertEqual(
             [line for line in errors.splitlines() if "; restart " in line],
             [
@@ -97,14 +97,14 @@ class RestartsTest(tf.test.TestCase):
         )
 
     @pytest.mark.long
-    def test_one_worker_that_is_told_to_stop_lets_all_save_at_one_step_and_start_again(self):
-        # Nothing else is saved before the last step.
+    def test_sigterm_to_one_worker_makes_all_save_at_one_step_and_restart(self):
+        # No other checkpoint is saved before the last step.
         stopped = self.start("stopped", "--save_interval_secs", 1000)
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while not list(self.root.glob("stopped/events.*")):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.01)
-        time.sleep(0.5)  # the first step begins, and takes longer
+        time.sleep(0.5)  # the first step starts, and takes longer than this
         (process,) = children(stopped[1].pid)
         os.kill(process, signal.SIGTERM)
         steps = set()

@@ -1,4 +1,4 @@
-"""A run that is killed, at whatever moment, and started again ends as the run that was not."""
+"""A run that is killed at random moments and started again ends as an uninterrupted run."""
 
 import pathlib
 import random
@@ -20,7 +20,7 @@ KILLS = 2
 
 
 def command(root, name):
-    """Command line of a run whose data are augmented and whose gradients are rounded at random."""
+    """Returns the command line of a run with augmented data and stochastic rounding."""
     return samples.command(
         "cifar10_train",
         *("--data_dir", root / "data", "--train_dir", root / name),
@@ -31,7 +31,7 @@ def command(root, name):
 
 
 def kill_and_resume(arguments, kills, seed):
-    """Kills a program so many times at random moments while it trains, then lets it end.
+    """Kills a program `kills` times at random moments of its training, then lets it end.
 
     Returns:
         Standard output of the last process.
@@ -40,7 +40,7 @@ def kill_and_resume(arguments, kills, seed):
     for _ in range(kills):
         with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
             for line in process.stdout:
-                # What is killed right after its first step has nothing to go on from.
+                # A run killed right after its first step may have no checkpoint.
                 if ": step " in line and ": step 0," not in line:
                     time.sleep(generator.uniform(0, 0.5))
                     break

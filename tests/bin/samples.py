@@ -1,4 +1,4 @@
-"""Small data sets in the official formats whose classes a network can learn, and programs run."""
+"""Small, learnable data sets in the official formats, and helpers that run programs."""
 
 import colorsys
 import contextlib
@@ -23,12 +23,12 @@ CIFAR10_FILES = {
 
 
 def command(module, *arguments):
-    """Command line of a program."""
+    """Returns the command line of a program."""
     return [sys.executable, "-m", f"terngrad_tf.bin.{module}", *map(str, arguments)]
 
 
 def call(main, *arguments):
-    """Exit status, standard output and standard error of a program run in this process."""
+    """Runs a program in this process; returns exit status, standard output and standard error."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = main(list(map(str, arguments)))
@@ -36,7 +36,7 @@ def call(main, *arguments):
 
 
 def images(labels, height, width, num_classes):
-    """uint8 images [n, height, width, 3] of a color for each class, with noise."""
+    """Returns noisy uint8 images [n, height, width, 3] with one color a class."""
     colors = 255 * np.array(
         [colorsys.hsv_to_rgb(k / num_classes, 0.9, 0.9) for k in range(num_classes)]
     )
@@ -46,10 +46,10 @@ def images(labels, height, width, num_classes):
 
 
 def write_mnist(folder, sizes):
-    """Writes the four official files; an image is brighter the higher its class.
+    """Writes the four official files; images of higher classes are brighter.
 
     Args:
-        folder: path, made where it is missing.
+        folder: path, created if missing.
         sizes: {split: number of images}.
     """
     os.makedirs(folder, exist_ok=True)
@@ -66,7 +66,7 @@ def write_mnist(folder, sizes):
 
 
 def write_cifar10(folder, size):
-    """Writes the official binary archive, `size` images in each of its files."""
+    """Writes the official binary archive with `size` images in each file."""
     os.makedirs(folder, exist_ok=True)
     labels = np.arange(size) % 10
     planes = images(labels, 32, 32, 10).transpose(0, 3, 1, 2).reshape(size, -1)
@@ -79,11 +79,11 @@ def write_cifar10(folder, size):
 
 
 def write_photos(folder, sizes, num_classes=5):
-    """Writes TFRecords of JPEGs with classes from 1 on, as those of ImageNet and flowers are.
+    """Writes TFRecords of JPEGs with classes from 1 on, like those of ImageNet and flowers.
 
     Args:
-        folder: path, made where it is missing.
-        sizes: {split: number of images}; they go to two shards.
+        folder: path, created if missing.
+        sizes: {split: number of images}; each split has two shards.
         num_classes: number of classes. Default 5.
     """
     os.makedirs(folder, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The command lines of TernGrad's README for TensorFlow 1 work, but for the program's path."""
+"""Command lines of TernGrad's README for TensorFlow 1 work, except for the program's path."""
 
 import os
 import pathlib
@@ -161,7 +161,7 @@ VARIABLES = {
 
 
 def command_lines(commands=COMMANDS, **variables):
-    """[(name of the program, its arguments as the shell passes them)]."""
+    """Returns [(program name, arguments as the shell passes them)]."""
     found = []
     lines = commands.replace("\\\n", " ").strip().splitlines()
     with mock.patch.dict(os.environ, variables):
@@ -173,7 +173,7 @@ def command_lines(commands=COMMANDS, **variables):
 
 
 def find(name):
-    """The program of a name."""
+    """Returns the program with a name."""
     dataset_name, _, kind = name.rpartition("_")
     if dataset_name.endswith("_distributed"):
         return experiments.distributed_training(dataset_name.removesuffix("_distributed"))
@@ -190,14 +190,14 @@ class SeedCommandsTest(tf.test.TestCase):
         self.addCleanup(environment.stop)
 
     def call(self, name, arguments, *more):
-        """Runs a command line with the folders below /tmp in this test's own."""
+        """Runs a command line with /tmp replaced by the test's folder."""
         own = [
             word if str(self.root) in word else word.replace("/tmp/", f"{self.root}/tmp/")
             for word in arguments
         ]
         return samples.call(find(name).main, name, *own, *more)
 
-    def test_every_command_is_understood(self):
+    def test_every_command_is_parsed(self):
         seen = []
 
         def parsed(values):
@@ -226,7 +226,7 @@ class SeedCommandsTest(tf.test.TestCase):
             "mnist", data_dir, raw_dir=str(self.root / "raw"), allow_other_archives=True
         )
         (train, train_arguments), (evaluate, eval_arguments) = command_lines()[:2]
-        # Only the first of the steps, to end.
+        # The test takes only a few of the steps.
         status, out, err = self.call(train, train_arguments, "--max_steps", 10)
         self.assertEqual(status, 0, err)
         self.assertRegex(out, r": step 10, entropy_loss = \d\.\d\d, reg_loss = 0\.")
@@ -275,7 +275,7 @@ class SeedCommandsTest(tf.test.TestCase):
         )
         self.assertIn("Finished converting the MNIST dataset!", self.convert(mnist, *raw))
         self.assertIn("Finished converting the Cifar10 dataset!", self.convert(cifar10, *raw))
-        # The 50,000 images make 1,000 files, these 50 fewer.
+        # The README asks for 1,000 files; these 50 images need fewer.
         self.convert(shards, *raw, "--train_shards", 4)
         for folder, names in zip(
             folders,
@@ -293,7 +293,7 @@ class SeedCommandsTest(tf.test.TestCase):
                 [n for n in sorted(os.listdir(folder)) if not n.startswith(".")], names
             )
 
-    def test_the_command_that_splits_links_a_sixteenth(self):
+    def test_the_split_command_links_a_sixteenth(self):
         folder = self.root / "dataset" / "imagenet-data"
         samples.write_photos(folder, {"train": 4})
         for path in folder.glob("train-*"):
@@ -306,7 +306,7 @@ class SeedCommandsTest(tf.test.TestCase):
         self.assertEqual(linked, [f"train-{i:05d}-of-01024" for i in range(64, 128)])
 
     @pytest.mark.slow
-    def test_the_command_for_images_of_ones_own_writes_what_is_then_trained_and_evaluated(self):
+    def test_images_of_the_user_are_converted_trained_on_and_evaluated(self):
         folders = {}
         for split, names in (
             ("train", ("image0.jpeg", "image1.jpg", "image2.png", "my-image.JPG")),
@@ -327,7 +327,7 @@ class SeedCommandsTest(tf.test.TestCase):
             OUTPUT_DIRECTORY=str(output),
             LABELS_FILE=str(labels),
         )[4]
-        # With fewer images than the files that the document asks for.
+        # There are fewer images than files that the README asks for.
         out = self.convert(line)
         self.assertLen(list(output.glob("train-*-of-00008")), 8)
         self.assertTrue(out.endswith(": Finished writing all 8 images in data set.\n"), out)
@@ -361,7 +361,7 @@ class SeedCommandsTest(tf.test.TestCase):
             word.replace("inception-v3/model.ckpt-157585", "imagenet_train/model.ckpt-2")
             for word in lines["flowers_train"]
         ]
-        # Network and size of the images are those of the weights.
+        # The network and the image size come from the weights.
         status, out, err = self.call("flowers_train", arguments, "--max_steps", 2)
         self.assertEqual(status, 0, err)
         self.assertIn("not restored: logits", out)
@@ -380,7 +380,7 @@ class SeedCommandsTest(tf.test.TestCase):
     @pytest.mark.long
     def test_the_commands_of_flowers_fine_tune_the_inception_v3_of_2016(self):
         lines = dict(command_lines())
-        # Of small images and few, for the time it takes; the layout is the same.
+        # Few and small images save time; the layout is the same.
         images = np.zeros([1, 107, 107, 3], np.float32)
         inception_graph.save(self.root / "tmp" / "inception-v3", images, num_classes=1001)
         samples.write_photos(self.root / "tmp" / "flowers-data", {"train": 32, "validation": 20})

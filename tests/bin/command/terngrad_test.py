@@ -1,4 +1,4 @@
-"""The command `terngrad`: its subcommands, their options in a file, completion in shells."""
+"""The command `terngrad`: its subcommands, options from a file, and shell completion."""
 
 import contextlib
 import importlib
@@ -51,7 +51,7 @@ class TerngradTest(unittest.TestCase):
         os.chdir(self.folder)
 
     def call(self, *words):
-        """Exit status, standard output and standard error of the command."""
+        """Returns exit status, standard output and standard error of the command."""
         out, err, before = io.StringIO(), io.StringIO(), sys.argv
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
@@ -116,7 +116,7 @@ class TerngradTest(unittest.TestCase):
         ):
             self.assertEqual(config_file.arguments("x", tables[name], name), expected)
 
-    def test_the_file_of_the_working_folder_is_taken_and_the_command_line_wins(self):
+    def test_the_file_in_the_working_folder_is_read_and_the_command_line_wins(self):
         pathlib.Path("terngrad.toml").write_text("[validate]\ndataset_name = 'mnist'\n")
         pathlib.Path("other.toml").write_text("[validate]\ndataset_name = 'cifar10'\n")
         for words, name in (
@@ -129,10 +129,10 @@ class TerngradTest(unittest.TestCase):
             self.assertRegex(told, "^terngrad: with --dataset_name=.* of .*\\.toml$")
             self.assertEqual(status, 2)
             self.assertIn(f"No train files of {name}", last)
-        # A command without a table is told nothing.
+        # A command without a table logs no options.
         self.assertEqual(self.call("export", "--version")[2], "")
 
-    def test_what_a_file_cannot_say_is_refused_in_one_line(self):
+    def test_bad_files_are_refused_in_one_line(self):
         for text, pattern in (
             ("x = 1", "'x' must be in a table such as"),
             ("[run", "x.toml must be TOML"),
@@ -151,7 +151,7 @@ class TerngradTest(unittest.TestCase):
         self.assert_refused("nowhere: No such file", "--config", "nowhere", "run")
         self.assert_refused("must be followed by a file", "--config")
 
-    def test_config_writes_a_table_and_leaves_the_others_as_they_are(self):
+    def test_config_writes_one_table_and_keeps_the_others(self):
         pathlib.Path("terngrad.toml").write_text(FILE)
         words = ["--data_dir", "/data/ü", "--norotate", "--batch_size=64", "--clip_factor", "0.5"]
         status, out, err = self.call("config", "mnist_train", *words, "--benchmark_mode")
@@ -170,7 +170,7 @@ class TerngradTest(unittest.TestCase):
             (["mnist_train", "--seed"], "--seed must be followed by a value"),
             (["mnist_train", "--rotate=2"], "--rotate must be True or False"),
             (["mnist_trian", "--seed", "3"], "no command 'mnist_trian' .*mnist_train"),
-            # Its sub-table would be lost.
+            # Rewriting the table would lose its sub-table.
             (["run", "-H", "a,b"], r"cannot be changed, as \[run\]"),
         ):
             with self.subTest(words):
@@ -224,7 +224,7 @@ class TerngradTest(unittest.TestCase):
                 )
                 self.assertEqual(done.stdout.strip(), "--grad_bits", (shell, done.stderr))
 
-    def test_modules_of_subcommands_have_what_the_table_says(self):
+    def test_modules_of_subcommands_match_the_table(self):
         for name, command in ALL.items():
             module = importlib.import_module(command.module)
             self.assertEqual(command.takes_arguments, hasattr(module, "parser"), name)

@@ -1,4 +1,4 @@
-"""The flags of the training programs for several hosts: cluster, batch, intervals."""
+"""Flags of the training programs for several hosts: cluster, batch, intervals."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def parse(*arguments):
 
 
 def cluster(*arguments, **environment):
-    """({job: addresses}, own job, own place) of a command line."""
+    """Returns ({job: addresses}, own job, own index) for a command line."""
     environment = {"TF_CONFIG": "{}", **environment}
     with mock.patch.dict(os.environ, environment):
         found = distributed_flags.cluster(parse(*arguments))
@@ -60,7 +60,7 @@ def names(module):
 
 
 class DistributedFlagsTest(tf.test.TestCase):
-    def test_flags_are_those_of_training_but_for_the_cluster_and_the_intervals(self):
+    def test_flags_differ_from_training_only_in_cluster_and_intervals(self):
         self.assertEqual(
             names(cifar10_distributed_train) ^ names(cifar10_train),
             {
@@ -75,7 +75,7 @@ class DistributedFlagsTest(tf.test.TestCase):
         self.assertEqual(values.train_dir, "/tmp/dataset_distributed_train")
         self.assertEqual((values.save_interval_secs, values.save_summaries_secs), (600, 180))
 
-    def test_what_needs_workers_that_come_and_go_is_refused_without(self):
+    def test_flags_of_elastic_clusters_are_refused_without_one(self):
         for arguments, rule in (
             (
                 ("--min_workers", 2, "--async_training"),
@@ -110,10 +110,10 @@ class DistributedFlagsTest(tf.test.TestCase):
         )
         config = json.dumps(JOBS | {"task": {"type": "worker", "index": 0}})
         self.assertEqual(cluster(TF_CONFIG=config), (JOBS["cluster"], "worker", 0))
-        # Command lines win, as everywhere.
+        # The command line overrides TF_CONFIG.
         self.assertEqual(cluster(*HOSTS, TF_CONFIG=config)[0], workers)
 
-    def test_what_describes_no_cluster_is_one_clear_error(self):
+    def test_an_invalid_cluster_is_one_clear_error(self):
         for arguments, error in (
             ((), "`worker_hosts` must be given, or one of rank_table_file, slurm or"),
             ((*HOSTS, "--slurm"), "`slurm` must not be given together with `worker_hosts`"),
@@ -133,7 +133,7 @@ class DistributedFlagsTest(tf.test.TestCase):
         ):
             cluster(TF_CONFIG="worker 0")
 
-    def test_a_token_is_read_from_a_file_and_never_told(self):
+    def test_a_token_is_read_from_a_file_and_never_shown(self):
         path = os.path.join(self.get_temp_dir(), "token")
 
         def token(text, *arguments):
@@ -167,7 +167,7 @@ class DistributedFlagsTest(tf.test.TestCase):
         with self.assertRaisesRegex(training.UserError, "`token_file` must be a file that can be"):
             distributed_flags.arguments(parse("--token_file", "/no/such"))
 
-    def test_the_batch_is_that_of_each_process_and_steps_wait_for_all(self):
+    def test_batch_size_is_per_process_and_steps_wait_for_all(self):
         values = parse(*HOSTS, "--batch_size", 8, "--num_nodes", 2, "--save_interval_secs", 5)
         resolver = distributed_flags.cluster(values)
         options, workers = distributed_flags.sync_config(values, resolver)
@@ -193,7 +193,7 @@ class DistributedFlagsTest(tf.test.TestCase):
         self.assertIn(": PS hosts are: ['d:1']\n", out)
         self.assertIn(": Worker hosts are: ['a:1', 'b:1', 'c:1']\n", out)
 
-    def test_a_process_says_what_it_is_and_how_the_cluster_trains(self):
+    def test_a_process_logs_its_task_and_how_the_cluster_trains(self):
         servers = ("--ps_hosts", "d:1,e:1")
         for arguments, told in (
             (("--task_id", 0), "worker 0 of 3, the chief; synchronous training, float gradients"),

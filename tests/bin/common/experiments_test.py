@@ -1,4 +1,4 @@
-"""Each program learns from small data in the official formats, with any workers and gradients."""
+"""Each program learns from small data in the official formats, for any workers and gradients."""
 
 import re
 import sys
@@ -11,7 +11,7 @@ from terngrad_tf.bin.common import experiments
 from tests import runs
 from tests.bin import samples
 
-# Small images for a small network: photos are augmented as for a large one.
+# A small network on small images, augmented as for a large one.
 PHOTOS = ["--net", "cifar10_alexnet", "--image_size", 24]
 LOSS = re.compile(r"step (\d+), entropy_loss = (\d+\.\d\d)")
 RESULT = re.compile(r"precision @ 1 = (\d\.\d{4}) recall @ 5 = (\d\.\d{4}) \[(\d+) examples\]")
@@ -35,7 +35,7 @@ class ExperimentsTest(tf.test.TestCase):
             samples.write_photos(cls.root / name, {"train": 120, "validation": 33})
 
     def learns(self, dataset_name, run, *arguments):
-        """Trains and returns the run's folder; fails unless the loss falls."""
+        """Trains, checks that the loss falls, and returns the run's folder."""
         train_dir = self.root / f"{dataset_name}-{run}"
         status, out, err = samples.call(
             experiments.training(dataset_name).main,
@@ -52,7 +52,7 @@ class ExperimentsTest(tf.test.TestCase):
         return train_dir
 
     def evaluate(self, dataset_name, train_dir, *arguments):
-        """Precision, recall and number of examples of the newest checkpoint."""
+        """Returns precision, recall and number of examples of the newest checkpoint."""
         status, out, err = samples.call(
             experiments.evaluation(dataset_name).main,
             f"{dataset_name}_eval",
@@ -64,7 +64,7 @@ class ExperimentsTest(tf.test.TestCase):
         return float(precision), float(recall), int(count)
 
     def mnist(self, num_nodes, grad_bits):
-        """The folder of a run with so many replicas and bits."""
+        """Trains on MNIST; returns the run's folder."""
         return self.learns(
             "mnist",
             f"{num_nodes}-{grad_bits}",
@@ -97,7 +97,7 @@ class ExperimentsTest(tf.test.TestCase):
         self.assertEqual(self.evaluate("imagenet", run)[2], 33)
 
     @pytest.mark.long
-    def test_flowers_also_fine_tune_what_imagenet_taught(self):
+    def test_flowers_also_fine_tune_a_network_trained_on_imagenet(self):
         self.learns("flowers", "float", "--num_nodes", 1, "--grad_bits", 32, *PHOTOS)
         taught = self.learns("imagenet", "taught", "--num_nodes", 1, *PHOTOS)
         run = self.learns(

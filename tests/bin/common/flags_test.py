@@ -31,10 +31,10 @@ START = "--pretrained_model_checkpoint_path"
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A flag's effect: what is seen with `base` differs from what is seen with `changed` added.
+    """A flag's effect: a run with `base` and `changed` differs from a run with `base`.
 
     Args:
-        see: name of the method of the test that shows something of a run.
+        see: name of the test's method that returns the observed property of a run.
         changed: arguments that set the flag.
         base: arguments of both runs.
     """
@@ -129,7 +129,7 @@ def result(*changed, base=("--run_once",)):
     return Case("result", changed, base)
 
 
-# The run has no such step, so evaluation goes on looking for it.
+# The run has no such step, so evaluation keeps waiting for it.
 WAITING = ("--max_steps", 100)
 
 EVALUATION = {
@@ -160,14 +160,14 @@ EVALUATION = {
 
 
 def flags_of(module):
-    """Names of a program's flags."""
+    """Returns the names of a program's flags."""
     values = absl_flags.FlagValues()
     module.define_flags(values)
     return set(values)
 
 
 class Paused(BaseException):
-    """Ends an evaluation that waits."""
+    """Ends a waiting evaluation."""
 
 
 class FlagsTest(tf.test.TestCase):
@@ -193,7 +193,7 @@ class FlagsTest(tf.test.TestCase):
 
     @classmethod
     def train(cls, *arguments):
-        """(exit status, standard output, folder, standard error) of a short training run."""
+        """Trains briefly; returns (exit status, standard output, folder, standard error)."""
         cls.num_runs += 1
         train_dir = cls.root / f"train-{cls.num_runs}"
         status, out, err = samples.call(
@@ -208,7 +208,7 @@ class FlagsTest(tf.test.TestCase):
 
     @classmethod
     def evaluate(cls, *arguments):
-        """(exit status, standard output, folder, standard error) of an evaluation."""
+        """Evaluates; returns (exit status, standard output, folder, standard error)."""
         cls.num_runs += 1
         eval_dir = cls.root / f"eval-{cls.num_runs}"
         status, out, err = samples.call(
@@ -224,13 +224,13 @@ class FlagsTest(tf.test.TestCase):
     def filled(cls, arguments):
         return [str(argument).replace("{root}", str(cls.root)) for argument in arguments]
 
-    # What is seen of a run: `call` trains or evaluates.
+    # Observed properties of a run: `call` trains or evaluates.
 
     def weights(self, call, arguments):
         status, _, train_dir, _ = call(*arguments)
         self.assertEqual(status, 0)
         arrays = runs.saved(tf.train.latest_checkpoint(train_dir))
-        # The state of local steps is read as bytes.
+        # Compares the state of local steps as bytes.
         return {name: np.asarray(array).tobytes() for name, array in arrays.items()}
 
     def status(self, call, arguments):
@@ -240,7 +240,7 @@ class FlagsTest(tf.test.TestCase):
         return call(*arguments)[3]
 
     def output(self, call, arguments):
-        # Without times and speeds.
+        # Drops times and speeds.
         return re.sub(
             r"\d\d:\d\d:\d\d\.\d+|\d+\.\d+ ?examples/sec|\d\.\d{3} ?sec", "", call(*arguments)[1]
         )
@@ -258,7 +258,7 @@ class FlagsTest(tf.test.TestCase):
         return sorted(path.name for path in call(*arguments)[2].glob("checkpoint_pca/*"))
 
     def pause(self, call, arguments):
-        """How often it looked again within 100 seconds, by a clock that sleeping moves on."""
+        """Returns how often evaluation looks for checkpoints in 100 mocked seconds."""
         slept, looks = [], "ended"
 
         def sleep(seconds):

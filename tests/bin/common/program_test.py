@@ -1,4 +1,4 @@
-"""Programs parse flags, help, and report what a user did wrong in one line."""
+"""Programs parse flags, print help, and report user errors in one line."""
 
 import contextlib
 import errno
@@ -47,7 +47,7 @@ PROGRAMS = {**TRAINING, **DISTRIBUTED, **EVALUATION, **PHASES, **OTHERS}
 
 
 def call(main, *arguments):
-    """Exit status, standard output and standard error of a program."""
+    """Returns exit status, standard output and standard error of a program."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = main(list(arguments))
@@ -55,7 +55,7 @@ def call(main, *arguments):
 
 
 def parse(module, *arguments):
-    """Flags of a program after parsing."""
+    """Returns the parsed flags of a program."""
     parsed = []
     status = program.run_program("", module.define_flags, parsed.append, ["program", *arguments])
     assert status == 0
@@ -69,7 +69,7 @@ class ProgramTest(tf.test.TestCase):
         self.assertEqual(err.count("\n"), 1, msg=err)
         self.assertEqual(code, status)
 
-    def test_help_tells_every_flag(self):
+    def test_help_lists_every_flag(self):
         for name, module in PROGRAMS.items():
             values = absl_flags.FlagValues()
             module.define_flags(values)
@@ -92,7 +92,7 @@ class ProgramTest(tf.test.TestCase):
         for flag in ("--helpshort", "--helpfull", "-h"):
             self.assertEqual(call(mnist_train.main, "mnist_train", flag), (0, help_text, ""))
 
-    def test_what_a_terminal_would_take_for_commands_is_escaped_and_long_values_are_cut(self):
+    def test_control_characters_are_escaped_and_long_values_are_cut(self):
         for argument in ("\x1b[2J\u202e", "x" * 10**5, "--net=\x1b[2J", f"--seed={'9' * 5000}"):
             status, _, err = call(mnist_train.main, "mnist_train", argument, "--data_dir=/none")
             self.assertEqual((status, err.count("\n")), (2, 1))
@@ -101,20 +101,20 @@ class ProgramTest(tf.test.TestCase):
         outcome = call(mnist_train.main, "mnist_train", "--train_dir=/tmp/\udcff")
         self.assert_refused(outcome, r"arguments must be text in UTF-8.*'--train_dir=/tmp/\\udcff'")
 
-    def test_where_nothing_can_be_written_the_status_tells(self):
-        self.check_status_where_nothing_can_be_written("--bogus")
+    def test_the_status_is_right_on_a_full_disk(self):
+        self.check_status_on_a_full_disk("--bogus")
 
     @pytest.mark.slow
-    def test_where_nothing_can_be_written_the_status_of_a_user_error_tells(self):
-        self.check_status_where_nothing_can_be_written("--data_dir=/none")
+    def test_the_status_of_a_user_error_is_right_on_a_full_disk(self):
+        self.check_status_on_a_full_disk("--data_dir=/none")
 
-    def check_status_where_nothing_can_be_written(self, flag):
+    def check_status_on_a_full_disk(self, flag):
         full = self.enter_context(open("/dev/full", "w"))
         command = samples.command("mnist_train", flag)
         ended = subprocess.run(command, stdout=full, stderr=full, check=False)
         self.assertEqual(ended.returncode, 2)
 
-    def test_flag_files_are_read_and_nothing_else_is_waited_for(self):
+    def test_flag_files_are_read_without_waiting_for_pipes(self):
         folder = pathlib.Path(self.get_temp_dir())
         (folder / "flags").write_text("--seed=7\n")
         self.assertEqual(parse(mnist_train, f"--flagfile={folder}/flags").seed, 7)
@@ -181,8 +181,8 @@ class ProgramTest(tf.test.TestCase):
 
             self.assert_refused(call(main, "x"), pattern, status)
 
-    def test_nothing_that_threads_write_comes_after_the_line_that_ends_a_program(self):
-        # As those of TensorFlow do, to the process's own standard error until it is gone.
+    def test_threads_write_nothing_after_the_last_line_of_a_program(self):
+        # TensorFlow's threads write directly to standard error until the process is gone.
         source = """if True:
             import os, threading, time
             from terngrad_tf import training
@@ -218,7 +218,7 @@ class ProgramTest(tf.test.TestCase):
             program.run_program("", lambda values: None, fail, ["x"])
 
     def test_programs_take_the_backend_of_keras_that_they_need(self):
-        # The other is not installed here, so that Keras would fail.
+        # PyTorch is not installed here, so Keras would fail with that backend.
         result = subprocess.run(
             [sys.executable, "-m", "terngrad_tf.bin.mnist_train", "--data_dir=/none"],
             env=dict(os.environ, KERAS_BACKEND="torch"),
@@ -242,7 +242,7 @@ class ProgramTest(tf.test.TestCase):
             self.assertEqual(parse(evaluate).subset, subset)
             self.assertIn(subset, slim_data.info(name).splits)
 
-    def test_wrong_arguments_are_told_by_name_rule_and_value(self):
+    def test_errors_name_argument_rule_and_value(self):
         folder = pathlib.Path(self.get_temp_dir())
         data = ["--data_dir", str(folder / "data"), "--dataset_name", "digits"]
         slim_data.convert("digits", str(folder / "data"))
