@@ -1,4 +1,4 @@
-"""Reads the BUILD files: they are Starlark, of which these use the part that is also Python."""
+"""Reads BUILD files, which here use the part of Starlark that is also Python."""
 
 import types
 
@@ -14,14 +14,14 @@ class Target:
     Attributes:
       rule: name of the rule, such as "py_library".
       label: absolute label, such as "//terngrad_tf/ternary:ternary".
-      srcs: paths of the sources, relative to the checkout, and labels of those of other packages.
-      deps: absolute labels of what it depends on.
-      data: labels of what it reads.
-      visibility: packages that may depend on it, besides its own.
+      srcs: paths of the sources, relative to the checkout, and labels in other packages.
+      deps: absolute labels of dependencies.
+      data: labels of files that it reads.
+      visibility: packages that may depend on it, besides its own package.
     """
 
     def __init__(self, rule, folder, name, srcs=(), deps=(), data=(), visibility=(), **_):
-        """Resolves names that are relative to `folder`, the path of the BUILD file's folder."""
+        """Resolves names relative to `folder`, the path of the BUILD file's folder."""
         self.rule = rule
         self.label = f"//{folder}:{name}"
         self.srcs = tuple(src if ":" in src else f"{folder}/{src}" for src in srcs)
@@ -30,7 +30,7 @@ class Target:
         self.visibility = tuple(visibility)
 
     def is_visible_to(self, label):
-        """Returns True if the target of the label may depend on this one."""
+        """Returns True if the target with this label may depend on this one."""
         user = label.partition(":")[0]
         if user == self.label.partition(":")[0] or "//visibility:public" in self.visibility:
             return True
@@ -42,7 +42,7 @@ class Target:
 
 
 def absolute_label(label, folder):
-    """Returns `label` spelled in full: `:x` and `//a/b` become `//folder:x` and `//a/b:b`."""
+    """Returns the absolute form of `label`: `:x` and `//a/b` become `//folder:x` and `//a/b:b`."""
     if label.startswith(":"):
         return f"//{folder}{label}"
     if ":" not in label and label.startswith("//"):
@@ -51,7 +51,7 @@ def absolute_label(label, folder):
 
 
 def glob(path, include, exclude=(), allow_empty=False):
-    """Returns the names below the folder `path`, without those of folders with BUILD files."""
+    """Returns the names below the folder `path`, except in folders with BUILD files."""
 
     def chosen(patterns):
         # Python's "**" matches folders only.
@@ -66,7 +66,7 @@ def glob(path, include, exclude=(), allow_empty=False):
 
 
 def read_build_file(folder, root=source_tree.ROOT):
-    """Returns the targets that the BUILD file of `folder`, in the checkout `root`, declares."""
+    """Returns the targets in the BUILD file of `folder`, in the checkout `root`."""
     targets = []
 
     def recorder(rule):
@@ -91,7 +91,7 @@ def read_build_file(folder, root=source_tree.ROOT):
 
 
 def folders():
-    """Returns the folders, relative to the checkout, that hold Python files."""
+    """Returns the folders with Python files, relative to the checkout."""
     return sorted(
         {
             str(path.parent.relative_to(source_tree.ROOT))

@@ -1,4 +1,4 @@
-"""BUILD files follow the sources: nothing is left out, and dependencies are those imported."""
+"""BUILD files contain all sources, and dependencies match imports."""
 
 import ast
 import collections
@@ -12,7 +12,7 @@ import pytest
 
 from tests import build_files, source_tree
 
-# Import name -> Bazel name, where they differ.
+# Import name -> Bazel name, if they differ.
 PACKAGE_NAMES = {
     "absl": "absl_py",
     "sklearn": "scikit_learn",
@@ -24,7 +24,7 @@ PACKAGE_NAMES = {
 PRODUCT = tuple(f"//{package}" for package in source_tree.PACKAGES)
 DATASETS = ("mnist", "cifar10", "imagenet", "flowers")
 
-# Of extras of pyproject.toml, or of other environments: code that uses them says where they lack.
+# Packages of extras in pyproject.toml, or of other environments; the code reports missing ones.
 OPTIONAL = {"hivemind", "keras_hub", "tensorflow_datasets", "torch", "torchft"}
 
 
@@ -37,7 +37,7 @@ def python_files():
 
 
 def owners(targets):
-    """Returns {path: label of the target to depend on for it}: a library's before a program's."""
+    """Returns {path: label to depend on}, preferring libraries to programs."""
     owner_of = {}
     for rule in ("py_test", "py_binary", "py_library"):
         owner_of.update({src: t.label for t in targets if t.rule == rule for src in t.srcs})
@@ -45,7 +45,7 @@ def owners(targets):
 
 
 def needed_dependencies(path, source, owner_of):
-    """Returns the labels that `source` needs, being the file `path`, by what it imports."""
+    """Returns the labels that the file `path` needs for the imports in `source`."""
     path_of = {source_tree.module_name(p): p for p in owner_of}
     names = source_tree.imported_modules(
         source, source_tree.module_name(path), path.endswith("/__init__.py"), path_of
@@ -73,8 +73,8 @@ class BuildFilesTest(unittest.TestCase):
         missing = [src for src in sources if not (source_tree.ROOT / src).exists()]
         self.assertEqual(sorted(missing), [])
 
-    def test_each_target_has_a_name_of_its_own(self):
-        # A folder named `sources` would have two targets of that name.
+    def test_names_of_targets_are_unique(self):
+        # A target named `sources` clashes with the default target of a folder of that name.
         counts = collections.Counter(t.label for t in self.targets)
         self.assertEqual([label for label, count in counts.items() if count > 1], [])
 
@@ -87,7 +87,7 @@ class BuildFilesTest(unittest.TestCase):
         self.assertEqual(files, tests)
 
     def test_every_test_file_runs_under_bazel(self):
-        # A py_test runs the file itself: without a last call nothing would be tested.
+        # A py_test runs the file itself, which must call pytest to test anything.
         for path in python_files():
             if path.endswith("_test.py"):
                 text = (source_tree.ROOT / path).read_text(encoding="utf-8")
@@ -112,7 +112,7 @@ class BuildFilesTest(unittest.TestCase):
                     needed |= needed_dependencies(src, text, self.owner_of)
             needed.discard(target.label)
             found += [f"{target.label} lacks {n}" for n in sorted(needed - set(target.deps))]
-            # Helpers of tests may use whatever their tests use.
+            # Test helpers may have unused dependencies.
             if target.rule == "py_library" and target.label.startswith(PRODUCT):
                 unused = set(target.deps) - needed
                 found += [f"{target.label} needs no {n}" for n in sorted(unused)]

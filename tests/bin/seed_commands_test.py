@@ -275,7 +275,7 @@ class SeedCommandsTest(tf.test.TestCase):
         )
         self.assertIn("Finished converting the MNIST dataset!", self.convert(mnist, *raw))
         self.assertIn("Finished converting the Cifar10 dataset!", self.convert(cifar10, *raw))
-        # The README asks for 1,000 files; these 50 images need fewer.
+        # The default is 1,000 files for 50,000 images; these 50 need fewer.
         self.convert(shards, *raw, "--train_shards", 4)
         for folder, names in zip(
             folders,
@@ -327,7 +327,7 @@ class SeedCommandsTest(tf.test.TestCase):
             OUTPUT_DIRECTORY=str(output),
             LABELS_FILE=str(labels),
         )[4]
-        # There are fewer images than files that the README asks for.
+        # There are fewer images than files that the command asks for.
         out = self.convert(line)
         self.assertLen(list(output.glob("train-*-of-00008")), 8)
         self.assertTrue(out.endswith(": Finished writing all 8 images in data set.\n"), out)

@@ -1,4 +1,4 @@
-"""Training that is stopped and started again ends, to the bit, where it would have ended."""
+"""Stopped and resumed training ends with the same bits as uninterrupted training."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ from terngrad_tf.distribute import TernGradStrategy
 from tests import forked_scripts
 from tests.checkpoints import programs
 
-# Trained by a process of its own, which a signal ends.
+# Runs in its own process, which a signal ends.
 SCRIPT = """
 from tests.checkpoints import programs
 programs.main({folder!r}, num_nodes=2, after=7, number={number})
@@ -37,7 +37,7 @@ class CheckpointTest(tf.test.TestCase):
                 programs.fit(model, data, [Checkpoint(folder, freq), programs.Stop(stop)])
         model = programs.make(strategy, optimizer, **options)
         self.assert_equal(expected, programs.fit(model, data, [Checkpoint(folder, freq)]))
-        # Once more: nothing is left to be done.
+        # A further run has no epochs left.
         model = programs.make(strategy, optimizer, **options)
         self.assert_equal(expected, programs.fit(model, data, [Checkpoint(folder, freq)]))
         self.assertEqual(model.history.epoch, [])
@@ -96,7 +96,7 @@ class CheckpointTest(tf.test.TestCase):
         self.assertEqual(statuses, {"killed": -9, "told": preemption.STATUS}, results)
         line = results["told"][1].splitlines()[-1]
         self.assertIn("is saved: it was told to by SIGTERM; the same command goes on", line)
-        # Training was told to stop at batch 7; saved then, or one later.
+        # SIGTERM came after batch 7; the checkpoint may be of the next batches.
         saved = [files.describe(p).position for p in files.find(f"{folders['told']}/adam")]
         self.assertIn(saved[-1].step, (7, 8, 9))
         strategy = TernGradStrategy(2)
@@ -121,7 +121,7 @@ class CheckpointTest(tf.test.TestCase):
 
 
 class FolderTest(tf.test.TestCase):
-    """What a folder keeps, and what is said of files that do not fit."""
+    """Which checkpoints a folder keeps, and errors for checkpoints that do not fit."""
 
     def setUp(self):
         super().setUp()
@@ -140,14 +140,14 @@ class FolderTest(tf.test.TestCase):
     def names(self):
         return [int(path.stem.partition("-")[2]) for path in files.find(self.folder)]
 
-    def test_the_newest_and_the_best_are_kept(self):
+    def test_newest_and_best_checkpoints_are_kept(self):
         values = {0: 1.0, 1: 4.0, 2: float("nan"), 3: 3.0}
         self.train(4, values=values, monitor="score")
         self.assertEqual(self.names(), [10, 15, 20])
         checkpoint = Checkpoint(self.folder, monitor="score")
         self.assertEqual(checkpoint.best, files.path_of(self.folder, 10))
         self.assertEqual(checkpoint.latest, files.path_of(self.folder, 20))
-        # What was best before a restart stays the best.
+        # The best checkpoint before a restart stays the best.
         self.train(6, values={4: 2.0, 5: 2.0}, monitor="score", keep=1)
         self.assertEqual(self.names(), [10, 30])
         self.train(7, values={6: 5.0}, monitor="score", keep=1)
@@ -175,7 +175,7 @@ class FolderTest(tf.test.TestCase):
         (line,) = str(caught.exception).splitlines()
         return line
 
-    def test_a_damaged_file_is_passed_over_and_told(self):
+    def test_a_damaged_file_is_skipped_and_reported(self):
         self.train(2)
         newest = Checkpoint(self.folder).latest
         content = newest.read_bytes()
@@ -245,7 +245,7 @@ class FolderTest(tf.test.TestCase):
             self.assertEqual(read[name].shape, array.shape)
             self.assertAllEqual(read[name], array)
 
-    def test_places_that_cannot_be_written_to(self):
+    def test_folders_that_are_not_writable(self):
         self.folder.parent.mkdir(exist_ok=True)
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
@@ -259,7 +259,7 @@ class FolderTest(tf.test.TestCase):
         self.folder.parent.write_bytes(b"")
         self.refused("`folder` must be a folder that can be written to")
 
-    def test_what_killed_processes_left_is_removed(self):
+    def test_leftovers_of_killed_processes_are_removed(self):
         self.folder.mkdir()
         left = self.folder / f".checkpoint-0000000002.safetensors.{'0' * 16}"
         kept = self.folder / ".checkpoint-mine"

@@ -1,4 +1,4 @@
-"""Two processes that are killed or told to stop, and started again, also as another number."""
+"""Two processes that are killed or get SIGTERM resume, also as one process."""
 
 import json
 import os
@@ -21,7 +21,7 @@ PROGRAM = pathlib.Path(programs.__file__)
 
 class ClusterTest(tf.test.TestCase):
     def start(self, name, kill=None, **options):
-        """What two processes left, their statuses and outputs; `kill` are more options of one."""
+        """Returns results, statuses and outputs of two processes; `kill` adds options to one."""
         addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(2)]
         saved = [os.path.join(self.get_temp_dir(), f"{name}-{index}.npz") for index in range(2)]
         started = [
@@ -45,7 +45,7 @@ class ClusterTest(tf.test.TestCase):
         saves = {**options, "folder": str(root)}
         whole, statuses, outputs = self.start("whole", **options)
         self.assertEqual(statuses, [0, 0], outputs)
-        # Killed while the first optimizer trains, which the next start finishes.
+        # Worker 1 is killed during the first optimizer's training, which the next start finishes.
         killed = {1: {"after": 7, "number": int(signal.SIGKILL), "optimizers": ["adam"]}}
         _, statuses, outputs = self.start("killed", killed, **saves)
         self.assertEqual(statuses[1], -9, outputs)
@@ -59,14 +59,14 @@ class ClusterTest(tf.test.TestCase):
             self.assertIn(") was told to by SIGTERM; the same command goes on", line)
         position = files.describe(files.find(root / "diloco")[-1]).position
         self.assertBetween(position.step, 7, 19)
-        # As by a process killed before it renamed what it wrote to the folder that both see.
+        # A leftover of a process that was killed before it renamed its file in the shared folder.
         newest = files.find(root / "diloco")[-1]
         unfinished = newest.with_name(f".checkpoint-0000009999.safetensors.{'0' * 16}")
         unfinished.write_bytes(newest.read_bytes()[:1000])
         results, statuses, outputs = self.start("again", **saves)
         self.assertEqual(statuses, [0, 0], outputs)
         self.assertFalse(unfinished.exists())
-        # The chief alone writes there.
+        # Only the chief writes to the shared folder.
         renamed = [int(result.pop("renamed")) for result in results]
         self.assertGreater(renamed[0], 0)
         self.assertEqual(renamed[1], 0)
@@ -79,7 +79,7 @@ class ClusterTest(tf.test.TestCase):
         self.check_one_process(root, results[0])
 
     @pytest.mark.long
-    def test_a_chief_that_lost_its_newest_checkpoint_takes_the_others(self):
+    def test_a_chief_without_its_newest_checkpoint_takes_the_copy(self):
         root = pathlib.Path(self.get_temp_dir()) / "copies"
         folders = {index: {"folder": str(root / f"own-{index}")} for index in range(2)}
         copied = {"num_nodes": 1, "num_copies": 1, "optimizers": ["adam"]}

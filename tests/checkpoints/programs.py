@@ -1,7 +1,7 @@
-"""What the tests of checkpoints train: a small network, several optimizers, several kinds of data.
+"""Trains for the tests of checkpoints: a small network, several optimizers and kinds of data.
 
-As a script, one process of a cluster or alone: `python programs.py OUTPUT OPTIONS`, the latter JSON
-of `main`'s arguments.
+As a script, it is one process, alone or in a cluster: `python programs.py OUTPUT OPTIONS`. OPTIONS
+is JSON of `main`'s arguments.
 """
 
 import json
@@ -29,11 +29,11 @@ OPTIMIZERS = {
 
 
 class Stopped(Exception):
-    """Stands for whatever may end a program."""
+    """Stands for any error that ends a program."""
 
 
 class Stop(keras.callbacks.Callback):
-    """Ends training after so many batches: by an error, or by a signal to the own process."""
+    """Ends training after some batches: by an error, or by a signal to this process."""
 
     def __init__(self, batches, number=None):
         super().__init__()
@@ -75,7 +75,7 @@ def make(strategy, optimizer, units=8, is_plain=False, **options):
     keras.utils.set_random_seed(3)
     with strategy.scope():
         model = keras.Sequential([keras.Input([4]), keras.layers.Dense(units, activation="relu")])
-        if not is_plain:  # what replicas compute otherwise than one
+        if not is_plain:  # layers that depend on the number of replicas
             model.add(keras.layers.BatchNormalization())
             model.add(keras.layers.Dropout(0.3))
         model.add(keras.layers.Dense(1))
@@ -89,7 +89,7 @@ def fit(model, data, callbacks=(), epochs=EPOCHS):
 
 
 def values(model):
-    """All that training goes on from, without what each replica has of its own."""
+    """Returns the training state, except for state of a single replica."""
     local = terngrad_tf.distribute.local_steps_optimizer(model.optimizer)
     optimizer = model.optimizer.variables if local is None else local.shared_variables
     return [v.numpy() for v in model.variables + optimizer]
@@ -107,13 +107,13 @@ def main(
     """Trains with each optimizer; returns their values.
 
     Args:
-        folder: folder of checkpoints, in which each optimizer has one. Default: none are saved.
-        optimizers: names.
-        data: name.
-        after: number of batches after which the process gets the signal `number`, with the last of
-            the optimizers. Default: it gets none.
+        folder: folder of checkpoints, with one subfolder an optimizer. Default: no checkpoints.
+        optimizers: names of optimizers.
+        data: name of the data.
+        after: number of batches of the last optimizer after which the process gets the signal
+            `number`. Default: no signal.
         number: number of a signal.
-        num_copies: as for `Checkpoint`.
+        num_copies: argument of `Checkpoint`.
         **strategy: arguments of `TernGradStrategy`.
     """
     strategy, results, renamed = terngrad_tf.TernGradStrategy(**strategy), {}, []
@@ -133,7 +133,7 @@ def main(
         model = make(strategy, name)
         for position, array in enumerate(fit(model, data, callbacks)):
             results[f"{name}/{position}"] = array
-    # A checkpoint is written beside its place and renamed.
+    # A checkpoint is written under a temporary name and renamed.
     results["renamed"] = np.array(len(renamed))
     return results
 

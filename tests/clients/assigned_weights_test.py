@@ -1,4 +1,4 @@
-"""Weights that a step assigns by hand: combined as asked for, refused where replicas differ."""
+"""Weights that a step assigns by hand: combined on request, refused if replicas differ."""
 
 import functools
 import sys
@@ -17,7 +17,7 @@ REFUSED = "A step assigned to the weight '[^']*Gewicht_ä' values that differ be
 
 
 class ByHand(keras.Model):
-    """A step of gradient descent, whose way of writing is an argument."""
+    """Takes steps of gradient descent, writing weights with the function `write`."""
 
     def __init__(self, write, aggregation="none"):
         super().__init__()
@@ -58,7 +58,7 @@ def twice(w, gradient):
 
 
 def in_own_loop(model, run, in_function):
-    """A pass of a loop of the user's own."""
+    """Runs one epoch of a custom loop."""
     strategy = model.distribute_strategy
     examples = tf.data.Dataset.from_tensor_slices((numbers(8, 3), numbers(8, 1, seed=1)))
 
@@ -92,7 +92,7 @@ class AssignedWeightsTest(ClientTest, parameterized.TestCase):
         self.assert_same_without_strategy([by_hand])
 
     @parameterized.parameters((2, subtracted), (4, assigned))
-    def test_means_of_what_replicas_write_if_asked_for(self, count, write):
+    def test_replicas_write_their_mean_on_request(self, count, write):
         self.num_replicas = (count,)
 
         def by_hand(strategy):
@@ -101,18 +101,18 @@ class AssignedWeightsTest(ClientTest, parameterized.TestCase):
         self.assert_same_without_strategy([by_hand])
 
     @parameterized.product(write=[subtracted, assigned, twice], run_eagerly=[False, True])
-    def test_what_differs_is_refused(self, write, run_eagerly):
+    def test_different_values_are_refused(self, write, run_eagerly):
         strategy = TernGradStrategy(4 if run_eagerly else 2, grad_bits=32)
         with self.assertRaisesRegex(ValueError, f"^{REFUSED}[^\n]*$"):
             train(strategy, write, run_eagerly=run_eagerly)
-        # A single replica writes what a step without a strategy does.
+        # A single replica may write anything.
         by_itself = train(TernGradStrategy(1, grad_bits=32), write)
         self.assertAllClose(by_itself, train(tf.distribute.get_strategy(), write))
 
     @parameterized.product(
         write=[subtracted, twice], place=["step", "function in run", "loop", "eager"]
     )
-    def test_loops_of_ones_own_are_told_the_same_line(self, write, place):
+    def test_custom_loops_get_the_same_line(self, write, place):
         strategy = TernGradStrategy(2, grad_bits=32)
         with strategy.scope():
             model = ByHand(write)
@@ -123,7 +123,7 @@ class AssignedWeightsTest(ClientTest, parameterized.TestCase):
             loop()
         self.assertAllEqual(model.w.numpy(), np.ones([3, 1]))
 
-    def test_errors_of_the_users_own_checks_stay(self):
+    def test_errors_of_user_checks_pass_unchanged(self):
         strategy = TernGradStrategy(2, grad_bits=32)
 
         @tf.function
@@ -141,7 +141,7 @@ class AssignedWeightsTest(ClientTest, parameterized.TestCase):
             model.fit(numbers(8, 3), numbers(8, 1, seed=1), batch_size=8, verbose=0)
         self.assertAllEqual(model.w.numpy(), np.ones([3, 1]))
 
-    def test_what_follows_from_shared_weights_may_be_assigned(self):
+    def test_values_computed_from_shared_weights_may_be_assigned(self):
         def target_network(strategy):
             with strategy.scope():
                 online, target = (

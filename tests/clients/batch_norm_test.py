@@ -1,4 +1,4 @@
-"""Batch norm without `synchronized` on several replicas, as docs/batch_norm.md describes it."""
+"""Batch norm on several replicas, as docs/batch_norm.md describes it."""
 
 import sys
 
@@ -14,7 +14,7 @@ EPSILON = 1e-3
 
 
 def fitted(strategy, x, **options):
-    """What a layer found in a batch in training: outputs' mean square, moving mean and variance."""
+    """Trains a batch; returns the outputs' mean square, the moving mean and the moving variance."""
     with strategy.scope():
         layer = keras.layers.BatchNormalization(momentum=0.0, epsilon=EPSILON, **options)
         model = keras.Sequential([keras.layers.Input((3,)), layer])
@@ -24,18 +24,18 @@ def fitted(strategy, x, **options):
 
 
 class BatchNormTest(tf.test.TestCase):
-    def test_each_replica_normalizes_by_its_own_part(self):
+    def test_each_replica_normalizes_its_part_of_the_batch(self):
         x = numbers(40, 3) * [1.0, 2.0, 3.0]
         parts = x.reshape(4, 10, 3)
         loss, mean, variance = fitted(TernGradStrategy(4, grad_bits=32), x)
         variances = parts.var(axis=1)
         self.assertAllClose(loss, (variances / (variances + EPSILON)).mean(), rtol=1e-4)
-        # Statistics are the means of the replicas' own, so the variance between parts is missing.
+        # The statistics are means over replicas, so they lack the variance between parts.
         self.assertAllClose(mean, x.mean(axis=0), atol=1e-5)
         self.assertAllClose(variance, variances.mean(axis=0), rtol=1e-4)
         self.assertGreater(np.abs(variance / x.var(axis=0) - 1).max(), 0.01)
 
-    def test_synchronized_it_is_that_of_the_whole_batch(self):
+    def test_synchronized_batch_norm_uses_the_whole_batch(self):
         x = numbers(40, 3) * [1.0, 2.0, 3.0]
         alone = fitted(tf.distribute.get_strategy(), x)
         together = fitted(TernGradStrategy(4, grad_bits=32), x, synchronized=True)

@@ -1,4 +1,4 @@
-"""Runs a program with and without a strategy and compares what it computed."""
+"""Runs a program with and without a strategy and compares the results."""
 
 import keras
 import numpy as np
@@ -8,10 +8,10 @@ from terngrad_tf.distribute import TernGradStrategy
 
 
 class ClientTest(tf.test.TestCase):
-    """Programs compute with float gradients on several replicas what they compute without any.
+    """Programs compute the same on several replicas with float gradients as without a strategy.
 
-    A program is a function of a strategy: it makes its model in the strategy's scope, trains on the
-    same total batch, and returns a structure of numbers. `num_replicas` are the numbers to try.
+    A program is a function of a strategy. It makes its model in the strategy's scope, trains on the
+    same total batch, and returns a structure of numbers. `num_replicas` lists numbers of replicas.
     """
 
     num_replicas = ()
@@ -32,7 +32,7 @@ class ClientTest(tf.test.TestCase):
 
 
 def assert_close(got, expected, message):
-    """Numbers are equal but for the order in which float32 numbers were added."""
+    """Asserts that numbers are equal up to the order of float32 additions."""
     keras.tree.assert_same_structure(expected, got)
     for (path, a), b in zip(
         keras.tree.flatten_with_path(expected), keras.tree.flatten(got), strict=True
@@ -42,7 +42,7 @@ def assert_close(got, expected, message):
 
 
 def numbers(*shape, seed=0):
-    """float32 numbers from -1 to 1."""
+    """Returns float32 numbers between -1 and 1."""
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
 
 
@@ -51,7 +51,7 @@ def weights(model):
 
 
 def fit(model, *data, batch_size=8, epochs=2, **options):
-    """The history of training, and the weights after it."""
+    """Trains; returns the history and the final weights."""
     history = model.fit(
         *data, batch_size=batch_size, epochs=epochs, shuffle=False, verbose=0, **options
     )

@@ -13,13 +13,13 @@ from keras import layers
 from terngrad_tf.distribute import TernGradStrategy
 from tests.clients.comparison import ClientTest, assert_close, numbers, weights
 
-# The last batch has fewer examples than there are replicas, or does not divide evenly.
+# Some batches have fewer examples than replicas, or do not divide evenly.
 SIZES = (8, 1, 5, 3)
 DATA = numbers(sum(SIZES), 3) + 3.0, numbers(sum(SIZES), 1, seed=1)
 
 
 def batches(*data):
-    """Batches of `SIZES`."""
+    """Returns batches of the sizes `SIZES`."""
     ends = np.cumsum(SIZES)
     bounds = tf.data.Dataset.from_tensor_slices((ends - SIZES, ends))
     return bounds.map(lambda first, last: tuple(tf.constant(d)[first:last] for d in data))
@@ -30,7 +30,7 @@ def replica_context():
 
 
 def train(strategy, *layers_, loss="mse", model_class=None):
-    """Logs after each of the batches, weights after all."""
+    """Trains one batch at a time; returns logs of each batch, evaluation and final weights."""
     with strategy.scope():
         inputs = layers.Input((3,))
         outputs = inputs
@@ -53,7 +53,7 @@ def synchronized_batch_norm(strategy):
 
 
 class MeanNorm(layers.Layer):
-    """Subtracts the mean over the batch, which it reduces by itself."""
+    """Subtracts the mean over the batch, using its own reduction."""
 
     def call(self, x, training=False):
         mean = tf.reduce_mean(x, axis=0)
@@ -63,7 +63,7 @@ class MeanNorm(layers.Layer):
 
 
 class SumNorm(layers.Layer):
-    """Divides by the root of the mean square over the batch, by sums and a count."""
+    """Divides by the root mean square over the batch, using reduced sums and counts."""
 
     def call(self, x, training=False):
         sums = {"squares": tf.reduce_sum(tf.square(x), 0), "count": tf.shape(x)[0]}
@@ -73,7 +73,7 @@ class SumNorm(layers.Layer):
 
 
 class Contrast(layers.Layer):
-    """Adds a loss of each example against all of the batch, which are gathered."""
+    """Adds a contrastive loss of each example against the gathered batch."""
 
     def call(self, x, training=False):
         everyone = x
@@ -97,7 +97,7 @@ def gathered(strategy):
 
 
 class OwnSteps(keras.Model):
-    """Returns losses and means in structures, with metrics among them."""
+    """Returns losses and means in structures, together with metrics."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -138,7 +138,7 @@ def own_steps(strategy):
 
 
 class Returned(keras.Model):
-    """Returns a number alone."""
+    """Returns a number that is no metric."""
 
     def train_step(self, data):
         x, y = data
@@ -183,11 +183,11 @@ class EmptyReplicasTest(ClientTest, parameterized.TestCase):
 
         expected = self.run_program(predictions, tf.distribute.get_strategy())
         got = self.run_program(predictions, TernGradStrategy(4))
-        # A prediction is made without the numbers of others' examples, for which means count.
+        # `predict` does not exchange the numbers of examples, which means over uneven parts need.
         for index in (0, 1):
             assert_close(got[index], expected[index], "with 4 replicas")
 
-    def test_statistics_in_float64_stay_so(self):
+    def test_float64_statistics_stay_float64(self):
         def moving_mean(strategy):
             with strategy.scope():
                 layer = layers.BatchNormalization(synchronized=True, momentum=0.5, dtype="float64")

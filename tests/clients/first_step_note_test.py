@@ -1,4 +1,4 @@
-"""What the chief shows and tells: progress, how a batch is shared, what travels."""
+"""Output of the chief: progress, how replicas share a batch, and traffic."""
 
 import contextlib
 import io
@@ -42,7 +42,7 @@ class FirstStepTest(tf.test.TestCase):
             model.fit(np.ones([8, 4]), np.ones([8, 1]), batch_size=4, **options)
         return [line for line in output.getvalue().splitlines() if "share each batch" in line]
 
-    def test_replicas_are_told_once(self):
+    def test_the_line_about_replicas_appears_once(self):
         strategy = TernGradStrategy(num_nodes=2)
         self.assertEqual(self.fit(strategy, verbose=0), [])
         (line,) = self.fit(strategy)
@@ -72,12 +72,12 @@ class FirstStepTest(tf.test.TestCase):
         self.check_files(pathlib.Path(self.get_temp_dir()))
 
     def check_files(self, folder):
-        # Each epoch once, though both processes were given the callbacks.
+        # The log has each epoch once, though both processes got the callback.
         lines = (folder / "log.csv").read_text(encoding="utf-8").splitlines()
         self.assertEqual([line.split(",")[0] for line in lines], ["epoch", "0", "1"])
         own = [(folder / f"own-{index}.csv").read_bytes() for index in range(2)]
         self.assertEqual(*own)
-        self.assertFalse((folder / "backup").exists())  # removed where `fit` ended
+        self.assertFalse((folder / "backup").exists())  # `fit` removes it at its end
         self.assertLen(list((folder / "board" / "train").glob("events*.v2")), 2)
         for epoch in (1, 2):
             keras.models.load_model(folder / f"model-{epoch}.keras")

@@ -1,4 +1,4 @@
-"""Programs that train with `model.fit`, against the same without a strategy."""
+"""Programs that train with `model.fit`, compared with training without a strategy."""
 
 import os
 import sys
@@ -57,7 +57,7 @@ def class_weights_and_validation_split(strategy):
         units=3,
         metrics=["accuracy"],
     )
-    # 24 examples are trained on, 8 validated.
+    # 24 examples for training, 8 for validation.
     data = numbers(32, 3), classes(3, 32)
     return fit(model, *data, class_weight={0: 1.0, 1: 3.0, 2: 0.5}, validation_split=0.25)
 

@@ -1,4 +1,4 @@
-"""Networks of KerasHub train as without a strategy; `scripts/test_keras_hub.sh` installs it."""
+"""KerasHub networks train as without a strategy; `scripts/test_keras_hub.sh` installs KerasHub."""
 
 import importlib.util
 import pathlib
@@ -19,7 +19,7 @@ keras_hub: Any = importlib.import_module("keras_hub") if IS_THERE else None
 LETTERS, LENGTH = 50, 12
 SENTENCES = ["a good day", "a bad day", "good night", "bad night"] * 4
 FEELINGS = np.array([1, 0, 1, 0] * 4)
-# Of each transformer.
+# Sizes of each transformer.
 SIZES = {"vocabulary_size": LETTERS, "num_layers": 1, "intermediate_dim": 32}
 
 
@@ -37,7 +37,7 @@ def compiled(model, optimizer=None):
 
 
 def bert():
-    """A classifier of sentences as strings, which its preprocessor makes tokens of."""
+    """Returns a classifier of sentences, whose preprocessor tokenizes strings."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "bad", "day", "good", "night"]
     tokenizer = keras_hub.models.BertTokenizer(vocabulary=words)
     return keras_hub.models.BertTextClassifier(
@@ -58,7 +58,7 @@ def sentences(strategy):
 
 
 def language_model(make, optimizer=None, times=1):
-    """What a model learns that predicts the next of tokens, of sequences that come some times."""
+    """Trains a model to predict the next token; each sequence occurs `times` times."""
     tokens = np.tile(integers(16 // times, LENGTH + 1, upto=LETTERS), (times, 1))
     inputs = {"token_ids": tokens[:, :-1], "padding_mask": np.ones((16, LENGTH), np.int32)}
     return fit(compiled(make(), optimizer), inputs, tokens[:, 1:])
@@ -104,7 +104,7 @@ def shared_embeddings(strategy):
 
 
 def experts(strategy):
-    """A router adds a loss, which is the same for both halves of a batch as for all of it."""
+    """Adds a router loss, which is equal for both halves of a batch and for the whole batch."""
 
     def make():
         backbone = keras_hub.models.MixtralBackbone(
@@ -128,7 +128,7 @@ def vision_transformer(strategy):
 
 
 def residual_network(strategy):
-    """Batch norm finds the same in both halves of a batch, as in all of it."""
+    """Repeats images, so that batch norm computes the same in half a batch as in all of it."""
     with strategy.scope():
         backbone = keras_hub.models.ResNetBackbone(
             **{"input_conv_filters": [64], "input_conv_kernel_sizes": [3]},

@@ -1,4 +1,4 @@
-"""Training loops of one's own, after TensorFlow's tutorials, as without a strategy."""
+"""Custom training loops, after TensorFlow's tutorials, train as without a strategy."""
 
 import os
 import sys
@@ -93,7 +93,7 @@ def tutorial(strategy):
 
 
 def whole_epochs_in_a_function(strategy):
-    """The same tutorial's "iterating inside a tf.function", with an iterator too."""
+    """The tutorial's "Iterating inside a tf.function", also with an iterator."""
     dataset = tf.data.Dataset.from_tensor_slices(examples()).batch(BATCH, drop_remainder=True)
     distributed = strategy.experimental_distribute_dataset(dataset)
     with strategy.scope():
@@ -153,7 +153,7 @@ def eager_loop(strategy):
 
 
 def dataset_functions(strategy):
-    """Each input pipeline batches for its replicas; `InputContext` tells how."""
+    """Each input pipeline takes the batch size from its `InputContext`."""
     with strategy.scope():
         model, optimizer = network(1), keras.optimizers.SGD(0.1)
 
@@ -218,7 +218,7 @@ def two_players(strategy):
 
 
 def module_without_keras(strategy):
-    """`tf.Variable`s, gradients reduced and applied by hand."""
+    """Plain `tf.Variable`s, with gradients reduced and applied by hand."""
     with strategy.scope():
         w = tf.Variable(tf.ones([3]), aggregation=tf.VariableAggregation.MEAN)
         steps = tf.Variable(

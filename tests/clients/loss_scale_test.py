@@ -1,4 +1,4 @@
-"""Losses of own steps that are not divided by the number of replicas, or twice, are told."""
+"""Warnings about losses that custom steps do not divide by the number of replicas, or twice."""
 
 import sys
 import warnings
@@ -47,7 +47,7 @@ _RIGHT = {
 
 
 def train(num_replicas, loss, change=lambda gradients, n: gradients):
-    """The warnings of a loop of one's own."""
+    """Trains with a custom loop; returns its warnings."""
     strategy = TernGradStrategy(num_replicas, grad_bits=32)
     with strategy.scope():
         model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
@@ -82,7 +82,7 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
     def test_a_loss_that_is_divided_twice(self, name):
         (message,) = train(4, _DIVIDED_TWICE[name])
         self.assertRegex(message, r"The optimizer '(?i:sgd)_?\d*' trains at 1/4 of the rate")
-        # A half may be meant.
+        # A factor of one half may be intended.
         self.assertEmpty(train(2, _DIVIDED_TWICE[name]))
 
     @parameterized.parameters(*_RIGHT)
@@ -99,7 +99,7 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
         for loss, is_scalar in (
             ("mse", False),
             (lambda y, p: tf.reduce_mean(tf.square(y - p), axis=-1), False),
-            # Keras leaves it as it is.
+            # Keras does not divide a scalar loss.
             (lambda y, p: tf.reduce_mean(tf.square(y - p)), True),
         ):
             with strategy.scope():

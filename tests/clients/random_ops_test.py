@@ -1,4 +1,4 @@
-"""Random numbers of a step: other ones for each example, the same in each run."""
+"""Random numbers of a step: different for each example, the same in each run."""
 
 import sys
 
@@ -14,13 +14,13 @@ EXAMPLES = 8
 
 
 def nested(x):
-    """In a function that is called, and in a branch."""
+    """Draws in a function that a branch calls."""
     draw = tf.function(lambda: tf.random.uniform(tf.shape(x)))
     return tf.cond(tf.reduce_sum(x) > 0, draw, lambda: x)
 
 
 def sampled(x):
-    """Numbers of classes, drawn for the whole batch."""
+    """Samples classes once for the whole batch."""
     true_classes = tf.zeros([1, 1], tf.int64)
     sampler = tf.random.log_uniform_candidate_sampler(true_classes, 1, 6, False, 10**9)
     return tf.repeat(sampler.sampled_candidates[tf.newaxis], tf.shape(x)[0], 0)
@@ -40,11 +40,11 @@ def in_a_gradient(x):
 
 
 def brightness(x):
-    """A change of all images of a replica."""
+    """Changes the brightness of all images of a replica alike."""
     return tf.image.random_brightness(x, 0.5)
 
 
-# What draws a row for each example.
+# Functions that draw a row for each example.
 OF_EXAMPLES = {
     "normal": lambda x: tf.random.normal(tf.shape(x)),
     "uniform integers": lambda x: tf.random.uniform(tf.shape(x), 0, 1 << 30, tf.int32),
@@ -58,7 +58,7 @@ OF_EXAMPLES = {
     "gradient": in_a_gradient,
     "keras.random": lambda x: keras.random.normal(tf.shape(x)),
 }
-# What draws once for all examples of a replica.
+# Functions that draw once for all examples of a replica.
 OF_REPLICAS = {
     "scalar": lambda x: x * tf.random.uniform([]),
     "brightness": brightness,
@@ -72,7 +72,7 @@ LAYERS = {
 
 
 def drawn(num_replicas, function, steps=2, compiled=True):
-    """`[steps, EXAMPLES, ...]` that a step draws after the global seed was set."""
+    """Returns the draws `[steps, EXAMPLES, ...]` of some steps with a fixed global seed."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(7)
     strategy = TernGradStrategy(num_replicas) if num_replicas else tf.distribute.get_strategy()
@@ -108,16 +108,16 @@ class RandomOpsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(drawn(num_replicas, OF_EXAMPLES[name]), numbers)
 
     @parameterized.parameters(*OF_REPLICAS)
-    def test_what_is_drawn_for_a_batch_is_drawn_for_each_replica(self, name):
+    def test_each_replica_makes_its_own_draws_for_a_batch(self, name):
         numbers = drawn(4, OF_REPLICAS[name])
         self.assert_different(numbers, 4)
         self.assertAllEqual(drawn(4, OF_REPLICAS[name]), numbers)
 
     @parameterized.parameters("normal", "nested", "two segments", "dropout")
-    def test_a_single_replica_draws_what_is_drawn_without_a_strategy(self, name):
+    def test_a_single_replica_draws_as_without_a_strategy(self, name):
         alone = drawn(0, OF_EXAMPLES[name])
         self.assertAllEqual(drawn(1, OF_EXAMPLES[name]), alone)
-        # Generators of four replicas move on by fewer numbers a step.
+        # Generators of four replicas advance by fewer numbers a step.
         self.assertAllEqual(drawn(4, OF_EXAMPLES[name])[0, :2], alone[0, :2])
 
     def test_segments_of_a_step_draw_different_numbers(self):
@@ -135,7 +135,7 @@ class RandomOpsTest(tf.test.TestCase, parameterized.TestCase):
 
         self.assert_different(drawn(4, unseeded), EXAMPLES)
 
-    def test_stateless_operations_draw_what_their_seed_says(self):
+    def test_stateless_operations_follow_their_seed(self):
         def stateless(x):
             return tf.random.stateless_normal(tf.shape(x), [1, 2])
 
@@ -175,7 +175,7 @@ class RandomOpsTest(tf.test.TestCase, parameterized.TestCase):
         self.assert_different(numbers, EXAMPLES)
         self.assertAllEqual(run(), numbers)
 
-    def test_a_model_that_draws_trains_alike_in_each_run(self):
+    def test_a_model_with_random_layers_trains_alike_in_each_run(self):
         class Sampling(keras.layers.Layer):
             def call(self, x, training=False):
                 return x + tf.random.normal(tf.shape(x)) if training else x

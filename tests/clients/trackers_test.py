@@ -1,6 +1,6 @@
-"""Callbacks of experiment trackers, given to the chief alone, log what `fit` returns.
+"""Callbacks of experiment trackers, given only to the chief, log the history of `fit`.
 
-Runs where MLflow is installed, as by `pip install mlflow-skinny`.
+Needs MLflow, for instance from `pip install mlflow-skinny`.
 """
 
 import os
@@ -19,7 +19,7 @@ mlflow = pytest.importorskip("mlflow")
 
 
 class TrackersTest(tf.test.TestCase):
-    def test_metrics_in_a_file_store_are_those_of_the_history(self):
+    def test_metrics_in_a_file_store_equal_the_history(self):
         store = pathlib.Path(self.get_temp_dir()) / "runs"
         mlflow.set_tracking_uri(store.as_uri())
         mlflow.set_experiment("terngrad_tf")

@@ -1,4 +1,4 @@
-"""Models with steps of their own, after examples of keras.io, as without a strategy."""
+"""Models with custom steps, after examples of keras.io, train as without a strategy."""
 
 import sys
 
@@ -19,7 +19,7 @@ def step(optimizer, tape, loss, variables):
 
 
 class Autoencoder(keras.Model):
-    """A variational autoencoder without a `call`; the noise is a part of its data."""
+    """A variational autoencoder without a `call`; the data include the noise."""
 
     def __init__(self, *inputs):
         super().__init__()
@@ -78,7 +78,7 @@ def autoencoder_that_accumulates(strategy):
 
 
 class Adversaries(keras.Model):
-    """A generative adversarial network with two optimizers; the noise is a part of its data."""
+    """A generative adversarial network with two optimizers; the data include the noise."""
 
     def __init__(self, penalty):
         super().__init__()
@@ -144,7 +144,7 @@ def wasserstein_network_with_gradient_penalty(strategy):
 
 
 class Triplets(keras.Model):
-    """Its step takes three inputs from what is, to Keras, inputs, targets and sample weights."""
+    """Takes three inputs, which Keras regards as inputs, targets and sample weights."""
 
     def __init__(self):
         super().__init__()
@@ -172,7 +172,7 @@ def triplets(strategy):
 
 
 class Distiller(keras.Model):
-    """Trains a student on what a frozen teacher says; `compute_loss` is its own."""
+    """Trains a student on the outputs of a frozen teacher, with its own `compute_loss`."""
 
     def __init__(self):
         super().__init__()
@@ -197,7 +197,7 @@ def distillation(strategy):
 
 
 class Counter(layers.Layer):
-    """Counts its calls in training."""
+    """Counts its training calls."""
 
     def build(self, shape):
         self.count = self.add_weight(

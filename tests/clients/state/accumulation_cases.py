@@ -1,4 +1,4 @@
-"""Programs that stop between two steps whose gradients are accumulated, and go on from a file."""
+"""Programs that stop between two updates of accumulated gradients and resume from a file."""
 
 import os
 
@@ -9,7 +9,7 @@ from tests.clients.comparison import numbers, weights
 
 BATCH = 8
 STEPS = 3
-# Batches before the file is written and after; the first is no multiple of `STEPS`.
+# Batches before and after the file is written; `BEFORE` is no multiple of `STEPS`.
 BEFORE, AFTER = 4, 5
 WAYS = ("keras", "weights", "checkpoint")
 
@@ -40,7 +40,7 @@ def make(strategy, optimizer=momentum):
 
 
 def fit(model, first, last, **options):
-    """Trains on these batches."""
+    """Trains on the batches from `first` to `last`."""
     data = (numbers(BATCH * (BEFORE + AFTER), 3), numbers(BATCH * (BEFORE + AFTER), 1, seed=1))
     batches = tf.data.Dataset.from_tensor_slices(data).batch(BATCH)
     model.fit(batches.skip(first).take(last - first), verbose=0, **options)
@@ -61,7 +61,7 @@ def save(model, way, folder):
 
 
 def load(strategy, way, folder, optimizer=momentum):
-    """The model, ready to go on."""
+    """Returns the restored model."""
     path = file_of(way, folder)
     if way == "keras":
         with strategy.scope():
@@ -77,7 +77,7 @@ def load(strategy, way, folder, optimizer=momentum):
 
 
 def train(strategy, optimizer=momentum):
-    """Weights after all batches, without a pause."""
+    """Trains without a pause; returns the weights."""
     model = make(strategy, optimizer)
     fit(model, 0, BEFORE + AFTER)
     return weights(model)
@@ -90,7 +90,7 @@ def stop(strategy, way, folder, optimizer=momentum):
 
 
 def go_on(strategy, way, folder, optimizer=momentum):
-    """Weights after the batches that come after the file."""
+    """Resumes from the file; returns the final weights."""
     model = load(strategy, way, folder, optimizer)
     fit(model, BEFORE, BEFORE + AFTER)
     return weights(model)

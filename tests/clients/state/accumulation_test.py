@@ -1,4 +1,4 @@
-"""What is saved between accumulated steps goes on as if it had not stopped, on any replicas."""
+"""Accumulated gradients resume exactly from files, with any number of replicas."""
 
 import sys
 
@@ -12,7 +12,7 @@ from tests.clients.state import accumulation_cases as cases
 
 
 def strategy_of(num_replicas):
-    """Without a strategy for 0."""
+    """Returns the default strategy for 0 replicas."""
     if not num_replicas:
         return tf.distribute.get_strategy()
     return TernGradStrategy(num_replicas, grad_bits=32)
@@ -31,24 +31,24 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
                 )
 
     @pytest.mark.slow
-    def test_two_replicas_go_on_from_a_keras_file(self):
+    def test_two_replicas_resume_from_a_keras_file(self):
         self.check("keras", before=[2], after=[2])
 
     @parameterized.parameters(*cases.WAYS)
     @pytest.mark.long
-    def test_some_numbers_of_replicas_go_on_from_each_others_files(self, way):
+    def test_some_numbers_of_replicas_resume_from_each_others_files(self, way):
         self.check(way, before=[0, 4], after=[0, 2])
 
     @parameterized.parameters(*cases.WAYS)
     @pytest.mark.long
-    def test_all_numbers_of_replicas_go_on_from_each_others_files(self, way):
+    def test_all_numbers_of_replicas_resume_from_each_others_files(self, way):
         self.check(way, before=[0, 2, 4], after=[0, 1, 2, 4])
 
     @pytest.mark.slow
-    def test_a_scaled_loss_goes_on_from_a_checkpoint(self):
+    def test_a_scaled_loss_resumes_from_a_checkpoint(self):
         self.check("checkpoint", before=[2], after=[4], optimizer=cases.scaled)
 
-    def test_loading_replaces_what_replicas_have_accumulated(self):
+    def test_loading_replaces_accumulated_gradients(self):
         strategy = strategy_of(2)
         model = cases.make(strategy)
         cases.fit(model, 0, 1)

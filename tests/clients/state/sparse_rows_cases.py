@@ -1,4 +1,4 @@
-"""Models of which a batch uses some rows of a weight."""
+"""Models whose batches use only some rows of a weight."""
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ def optimizers():
 
 
 def words(seed=0):
-    """3 to 5 of 12 words for each of 16 examples, many in several examples: `tf.SparseTensor`."""
+    """Returns a `tf.SparseTensor` of 16 examples with 3 to 5 of 12 words; examples share words."""
     rng = np.random.default_rng(seed)
     rows = [sorted(rng.choice(12, rng.integers(3, 6), replace=False)) for _ in range(16)]
     indices = [(row, word) for row, of_row in enumerate(rows) for word in of_row]
@@ -58,7 +58,7 @@ def two_sparse_inputs_of_one_layer(strategy):
 
 
 def sparse_inputs_and_synchronized_batch_norm(strategy):
-    """Its gradients are computed after reductions."""
+    """Computes gradients after reductions."""
 
     def make():
         x, kernel = layers.Input((12,), sparse=True), layers.Dense(3, use_bias=False)
@@ -69,7 +69,7 @@ def sparse_inputs_and_synchronized_batch_norm(strategy):
 
 
 def embeddings_of_words_that_repeat(strategy):
-    """Keras squares and clips a row for each of a word's occurrences."""
+    """Keras squares and clips one row for each occurrence of a word."""
 
     def make():
         x = layers.Input((4,), dtype="int32")
@@ -80,7 +80,7 @@ def embeddings_of_words_that_repeat(strategy):
 
 
 def embeddings_of_words_that_repeat_in_other_examples(strategy):
-    """Each replica's rows are distinct in some batches; the whole batch's are not."""
+    """In some batches the rows are distinct within each replica, but not in the whole batch."""
 
     def make():
         x = layers.Input((1,), dtype="int32")
@@ -90,7 +90,7 @@ def embeddings_of_words_that_repeat_in_other_examples(strategy):
 
 
 def loop(strategy, optimizer, make, call):
-    """Trains in a loop of one's own; `call` is a function of the model and a batch of words."""
+    """Trains in a custom loop; `call` is a function of the model and a batch of words."""
     with strategy.scope():
         model, optimizer = make(), optimizer()
         optimizer.build(model.trainable_variables)

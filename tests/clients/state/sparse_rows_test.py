@@ -1,4 +1,4 @@
-"""Models of which a batch uses some rows of a weight, as without a strategy."""
+"""Models whose batches use only some rows of a weight, compared with no strategy."""
 
 import sys
 

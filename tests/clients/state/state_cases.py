@@ -1,4 +1,4 @@
-"""Layers with a state that their calls in training write, as users write them."""
+"""Layers whose calls in training write a state, as users write them."""
 
 import keras
 import tensorflow as tf
@@ -8,13 +8,13 @@ from tests.clients.comparison import numbers
 
 
 def gathered(x):
-    """The rows of all replicas, in the order of the batch."""
+    """Returns the rows of all replicas, in the order of the batch."""
     context = tf.distribute.get_replica_context()
     return context.all_gather(x, axis=0) if context.num_replicas_in_sync > 1 else x
 
 
 class Stateful(keras.layers.Layer):
-    """Adds nothing to what it gets; `update` writes the state."""
+    """Returns its input unchanged; `update` writes the state."""
 
     shapes = {"state": ()}
     dtypes = {}
@@ -69,7 +69,7 @@ class GatheredMaximum(Stateful):
 
 
 class Range(Stateful):
-    """That of a quantization-aware layer."""
+    """Range of a quantization-aware layer."""
 
     shapes = {"low": (), "high": ()}
 
@@ -88,7 +88,7 @@ def unit(x):
 
 
 class Queue(Stateful):
-    """The last keys of MoCo."""
+    """MoCo's queue of the last keys."""
 
     shapes = {"queue": (12, 3)}
 
@@ -102,7 +102,7 @@ class GatheredQueue(Queue):
 
 
 class QueueOfPooledFeatures(Queue):
-    """Its encoder takes means, but not over examples."""
+    """Stores means, but not means over examples."""
 
     def update(self, x):
         super().update(ops.mean(ops.stack([x, 2 * x], axis=1), axis=1))
@@ -120,7 +120,7 @@ class QueueWithPointer(Stateful):
 
 
 class Codebook(Stateful):
-    """Vector quantization whose codes are averages of the sums of what they stand for."""
+    """Vector quantization whose codes are moving averages of the assigned vectors."""
 
     shapes = {"sizes": (3,), "sums": (3, 3), "codes": (3, 3)}
     initializer = "ones"
@@ -141,7 +141,7 @@ class ReducedCodebook(Codebook):
 
 
 class Normalizing(Stateful):
-    """Batch norm with names of its own, by averages written in several ways."""
+    """Batch norm with different names, whose averages are written in several ways."""
 
     shapes = {"mu": (3,), "square": (3,), "bias": (3,), "deviation": (3,)}
 
@@ -173,7 +173,7 @@ class Steps(Stateful):
 
 
 class Teacher(keras.layers.Layer):
-    """A dense layer, and the average of its weights; the second part of a sum."""
+    """Adds a dense layer and a copy with the moving average of its weights."""
 
     def build(self, shape):
         self.student = keras.layers.Dense(3)
@@ -189,7 +189,7 @@ class Teacher(keras.layers.Layer):
 
 
 def train(strategy, layer, count=24, **options):
-    """The layer's variables after training on so many examples, in batches of 8."""
+    """Trains on `count` examples in batches of 8; returns the layer's variables."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(1)
     examples = numbers(24, 3) + 0.1
@@ -203,11 +203,11 @@ def train(strategy, layer, count=24, **options):
 
 
 def stated(layer, aggregation):
-    """The layer, whose variables have this aggregation."""
+    """Returns a subclass of the layer whose variables have this aggregation."""
     return type(layer.__name__, (layer,), {"options": {"aggregation": aggregation}})
 
 
-# What computes the same on all replicas as without a strategy.
+# Layers that compute the same on all replicas as without a strategy.
 EQUAL = {
     "count": stated(Count, "sum"),
     "count of whole numbers": stated(CountOfWholeNumbers, "sum"),
@@ -224,7 +224,7 @@ EQUAL = {
     "steps of the first replica": stated(Steps, "only_first_replica"),
     "teacher": Teacher,
 }
-# As long as each process's replicas have neighbouring parts of the batch.
+# Equal to one replica if each process's replicas have neighboring parts of the batch.
 IN_ORDER = {"gathered queue": GatheredQueue, "queue with a pointer": QueueWithPointer}
 REFUSED = (
     Count,
@@ -237,5 +237,5 @@ REFUSED = (
     QueueOfPooledFeatures,
     Codebook,
 )
-# What the first replica has is right for it, though not for the batch.
+# The state of the first replica is right for its part, but not for the batch.
 FIRST = tuple(stated(layer, "only_first_replica") for layer in (Queue, Count, CountOfWholeNumbers))

@@ -1,4 +1,4 @@
-"""States that steps write: the numbers of one replica, or one line that refuses them."""
+"""States that steps write: equal to one replica's, or refused in one line."""
 
 import inspect
 import sys
@@ -31,7 +31,7 @@ class _StateTest(tf.test.TestCase, parameterized.TestCase):
 
 class StatedTest(_StateTest):
     @parameterized.parameters("count", "masked mean", "teacher")
-    def test_four_replicas_of_which_some_have_no_examples(self, name):
+    def test_four_replicas_some_without_examples(self, name):
         self.assert_same(cases.EQUAL[name], 4, count=17)
 
     @parameterized.parameters((2, 17))
@@ -48,7 +48,7 @@ class StatedTest(_StateTest):
 
     def check_all(self, num_replicas, count):
         for name, layer in cases.EQUAL.items():
-            # What a step reduces or gathers itself has the zeros of padded replicas.
+            # Reductions by the step itself include the zeros of padded replicas.
             if count != 17 or not name.startswith(("gathered", "reduced")):
                 with self.subTest(case=name):
                     self.assert_same(layer, num_replicas, count)
@@ -67,7 +67,7 @@ class StatedTest(_StateTest):
             else:
                 self.assertEqual(results["state"], 6)
 
-    def test_sums_add_up_what_is_the_same_for_all(self):
+    def test_equal_values_of_replicas_are_summed(self):
         class Constant(cases.stated(cases.Count, "sum")):
             def update(self, x):
                 self.state.assign_add(2.0)
@@ -106,7 +106,7 @@ class StatedTest(_StateTest):
 
 class NotStatedTest(_StateTest):
     @parameterized.parameters(*cases.REFUSED)
-    def test_what_is_no_mean_is_refused_in_one_line(self, layer):
+    def test_other_values_than_means_are_refused_in_one_line(self, layer):
         name = next(iter(layer.shapes))
         line = rf"The variable '[^']*/{name}', which is not trained, .*make the variable with"
         with self.assertRaisesRegex(ValueError, line):
@@ -115,7 +115,7 @@ class NotStatedTest(_StateTest):
     def test_one_replica_may_write_anything(self):
         self.assert_same(cases.Queue, 1)
 
-    def test_means_and_what_all_have_need_no_statement(self):
+    def test_means_and_equal_values_need_no_aggregation(self):
         for layer in (cases.Normalizing, cases.MaskedMean, cases.Steps):
             self.assert_same(layer, 2)
 
@@ -130,7 +130,7 @@ class NotStatedTest(_StateTest):
 
 
 class Adversaries(keras.Model):
-    """Both passes of a step write the same averages."""
+    """Both passes of a step update the same averages."""
 
     def __init__(self):
         super().__init__()
@@ -149,7 +149,7 @@ def masked_batch_norm():
 
 
 class KerasLayersTest(_StateTest):
-    """All of Keras that write a state which is not trained."""
+    """All Keras layers with a state that is not trained."""
 
     def train_model(self, strategy, make, *shape):
         keras.utils.clear_session()
@@ -165,7 +165,7 @@ class KerasLayersTest(_StateTest):
     @parameterized.named_parameters(
         ("batch_norm", keras.layers.BatchNormalization),
         ("without_momentum", lambda: keras.layers.BatchNormalization(momentum=0.0)),
-        # An option of later releases than Keras 3.12.
+        # Keras releases after 3.12 have this option.
         *(
             [("renormalized", lambda: keras.layers.BatchNormalization(renorm=True))]
             if "renorm" in inspect.signature(keras.layers.BatchNormalization).parameters
@@ -186,7 +186,7 @@ class KerasLayersTest(_StateTest):
         for name, value in results.items():
             self.assertAllEqual(np.isfinite(value), np.ones_like(value, bool), name)
 
-    def test_means_of_batch_norm_and_spectral_norm_are_those_of_the_batch(self):
+    def test_batch_norm_and_spectral_norm_equal_those_of_the_batch(self):
         def make():
             return keras.Sequential(
                 [
@@ -203,7 +203,7 @@ class KerasLayersTest(_StateTest):
             for name, value in expected.items():
                 self.assertAllClose(got[name], value, rtol=1e-4, atol=1e-5, msg=name)
 
-    def test_a_model_that_writes_twice_a_step(self):
+    def test_a_model_that_writes_twice_in_a_step(self):
         expected = self.train_model(tf.distribute.get_strategy(), Adversaries)
         got = self.train_model(strategy_of(2), Adversaries)
         for name, value in expected.items():

@@ -1,6 +1,6 @@
-"""One process of a cluster that trains what writes states, sparse rows and accumulated gradients.
+"""One process of a cluster that trains with states, sparse rows and accumulated gradients.
 
-Run by `state_cluster_test.py` with TF_CONFIG set.
+`state_cluster_test.py` runs it with TF_CONFIG set.
 """
 
 import warnings
@@ -19,7 +19,7 @@ def make():
 
 
 def states(config):
-    """The variables of each layer after training, and what refuses one."""
+    """Returns the variables of each layer after training, and the error for a refused layer."""
     strategy, results = make(), {}
     for name, layer in state_cases.EQUAL.items():
         for count in config["counts"]:
@@ -37,7 +37,7 @@ def states(config):
 
 
 def assigned(strategy):
-    """What refuses a value that each process computes otherwise, and the weight after that."""
+    """Assigns a value that differs between processes; returns the error and the weight."""
     with strategy.scope():
         weight = tf.Variable([2.0, 3.0])
 
@@ -52,7 +52,7 @@ def assigned(strategy):
 
 
 def rows(config):
-    """Weights after sparse inputs."""
+    """Returns the weights after training on sparse inputs."""
     programs = (
         sparse_rows_cases.dense_layer_of_sparse_inputs,
         sparse_rows_cases.weighted_means_of_embeddings,
@@ -64,7 +64,7 @@ def rows(config):
 
 
 def accumulation(config):
-    """Weights with and without a pause, and the warnings of a file that holds a part."""
+    """Returns weights with and without a pause, and warnings about incomplete files."""
     strategy, results = make(), {}
     results |= numbered("train", accumulation_cases.train(strategy))
     model = accumulation_cases.make(strategy)
@@ -73,7 +73,7 @@ def accumulation(config):
         for way in accumulation_cases.WAYS:
             accumulation_cases.save(model, way, config["folder"])
     for way in accumulation_cases.WAYS:
-        # All wait here for the chief's files.
+        # All processes wait for the chief's files.
         strategy.extended.process_group.all_reduce_max(tf.constant([0.0]))
         got = accumulation_cases.go_on(strategy, way, config["folder"])
         results |= numbered(f"from/{way}", got)

@@ -1,4 +1,4 @@
-"""Two processes whose programs differ: each learns it, or all are made alike."""
+"""Processes whose programs differ report it, or take the chief's values."""
 
 import pathlib
 import re
@@ -12,7 +12,7 @@ from tests.distribute import processes
 
 FOLDER = pathlib.Path(__file__).parent
 TIMEOUT = 300
-# What both print of each case of `agreement_worker.refused`.
+# Message of both processes for each case of `agreement_worker.refused`.
 REFUSED = {
     "momentum": "optimizers differ: momentum is 0.9 on worker 0 but 0.5 on worker 1",
     "rate": "optimizers differ: learning_rate is 0.1 on worker 0 but 0.2 on worker 1",
@@ -54,7 +54,7 @@ METHOD = (
 
 class AgreementTest(tf.test.TestCase):
     def run_two(self, script, *arguments):
-        """Runs a script on two processes; returns exit statuses and what each printed."""
+        """Runs a script on two processes; returns addresses, exit statuses and outputs."""
         addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(2)]
         arguments = [*arguments, tempfile.mkdtemp(dir=self.get_temp_dir())]
         started = [
@@ -63,16 +63,16 @@ class AgreementTest(tf.test.TestCase):
         outputs = processes.outputs(started, TIMEOUT)
         return addresses, [process.returncode for process in started], outputs
 
-    def test_what_processes_were_given_is_compared_and_the_chiefs_weights_are_taken(self):
+    def test_programs_are_compared_and_weights_come_from_the_chief(self):
         _, statuses, outputs = self.run_two("agreement_worker.py")
         self.assertEqual(statuses, [0, 0], outputs)
         lines = [output.splitlines() for output in outputs]
         for output in outputs:
-            for case, told in REFUSED.items():
-                self.assertRegex(output, f"(?m)^{case}: the processes' {told}$")
+            for case, reported in REFUSED.items():
+                self.assertRegex(output, f"(?m)^{case}: the processes' {reported}$")
             self.assertIn(f"method: {METHOD}\n", output)
             logs = re.findall("^log: (.*)", output, re.MULTILINE)
-            # Of the chief's weights and rate, and of what a callback did; of nothing else.
+            # Only the chief's changes of weights and rate, and a callback's, are logged.
             self.assertLen(logs, 2, output)
             for log in logs:
                 self.assertRegex(log, "^variables were not those of worker 0, .* worker 1 .*bias")
@@ -83,15 +83,15 @@ class AgreementTest(tf.test.TestCase):
             ("local steps", "0.001"),
             ("accumulated gradients", "0.01"),
         ):
-            told = [next(line for line in own if line.startswith(f"{what}: ")) for own in lines]
-            self.assertEqual(told[0], told[1])
-            self.assertEqual(told[0].split(": ")[2], rate)
+            reported = [next(line for line in own if line.startswith(f"{what}: ")) for own in lines]
+            self.assertEqual(reported[0], reported[1])
+            self.assertEqual(reported[0].split(": ")[2], rate)
 
     @pytest.mark.slow
-    def test_who_evaluates_alone_learns_that_the_other_has_ended_after_it_saved_alone(self):
+    def test_a_chief_may_save_alone_but_evaluating_alone_is_an_error(self):
         addresses, statuses, outputs = self.run_two("alone_worker.py", "evaluates")
         self.assertEqual(statuses, [3, 0], outputs)
-        # A slow process is waited for.
+        # The chief waits for the slow process.
         self.assertRegex(outputs[0], "(?ms)^saved.*: worker 1 is not there yet.*^trained")
         self.assertIn("trained\n", outputs[1])
         self.assertIn(
@@ -101,7 +101,7 @@ class AgreementTest(tf.test.TestCase):
         )
 
     @pytest.mark.long
-    def test_who_stops_training_alone_is_found_out(self):
+    def test_stopping_training_alone_is_an_error(self):
         _, statuses, outputs = self.run_two("alone_worker.py", "stops")
         self.assertEqual(statuses, [3, 3], outputs)
         for output in outputs:
@@ -126,8 +126,8 @@ class AgreementTest(tf.test.TestCase):
             self.assertIn("worker 0 in `fit`, worker 1 in the exchange of flags;", output)
 
     @pytest.mark.slow
-    def test_processes_at_different_places_of_functions_are_found_out(self):
-        """Loops of the user's own, in functions and in Python."""
+    def test_different_places_in_functions_are_an_error(self):
+        """Custom loops in functions and in Python."""
         for case, places in (
             ("takes_a_step_more", "`train_step` of `epoch`, worker 1 in `valid_step` of `epoch`"),
             ("validates_once_more", "`valid_step` of `epoch`, worker 1 in a reduction of `epoch`"),

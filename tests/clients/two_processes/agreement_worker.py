@@ -1,6 +1,6 @@
-"""One of two processes that were given different things; prints what it is told.
+"""One of two processes with different arguments; prints the errors.
 
-Run with TF_CONFIG set by `agreement_test.py`: `python agreement_worker.py FOLDER`.
+`agreement_test.py` sets TF_CONFIG and runs `python agreement_worker.py FOLDER`.
 """
 
 import hashlib
@@ -20,14 +20,14 @@ Y = X @ np.ones([3, 2], np.float32)
 
 
 class Halve(keras.callbacks.Callback):
-    """Halves the rate at each epoch's end."""
+    """Halves the learning rate at the end of each epoch."""
 
     def on_epoch_end(self, epoch, logs=None):
         self.model.optimizer.learning_rate = self.model.optimizer.learning_rate / 2
 
 
 class Print(keras.callbacks.Callback):
-    """A user's own log, which reads the rate."""
+    """Writes the learning rate to a file."""
 
     def __init__(self, path):
         super().__init__()
@@ -49,7 +49,7 @@ class Disturb(keras.callbacks.Callback):
 def build(strategy, optimizer=None, loss="mse", rate=0.5, extra=0, **compiled):
     with strategy.scope():
         for _ in range(extra):
-            keras.layers.Dense(1)  # Keras counts names
+            keras.layers.Dense(1)  # advances the numbers in Keras' names
         model = keras.Sequential(
             [keras.layers.Dense(8), keras.layers.Dropout(rate), keras.layers.Dense(2)]
         )
@@ -63,7 +63,7 @@ def fit(model, **options):
 
 
 def sgd(**options):
-    """What makes such an optimizer, in the strategy's scope."""
+    """Returns a function that makes an SGD optimizer, for the strategy's scope."""
     return lambda: keras.optimizers.SGD(**{"learning_rate": 0.01} | options)
 
 
@@ -80,7 +80,7 @@ def squares(scale):
 
 
 class Adversaries(keras.Sequential):
-    """A model with a `compile` of its own."""
+    """A model with its own `compile`."""
 
     def compile(self, other, own_loss=None, own_metric=None, **options):
         super().compile(**options)
@@ -90,7 +90,7 @@ class Adversaries(keras.Sequential):
 
 
 def refused(strategy, own):
-    """What each of these says; `own` is the first of a pair on the chief, the second elsewhere."""
+    """Prints each case's error; `own` returns its first value on the chief, else the second."""
     stop = keras.callbacks.EarlyStopping
     cases = {
         "momentum": lambda: fit(build(strategy, sgd(momentum=own(0.9, 0.5)))),
@@ -147,7 +147,7 @@ def adversaries(strategy, momentum=0.9, loss="mse", **own):
 
 
 def loop(strategy, make_optimizer, size=4):
-    """A loop of one's own."""
+    """Runs a custom loop."""
     with strategy.scope():
         weight = keras.Variable(tf.ones([size]))
         optimizer = make_optimizer()
@@ -160,7 +160,7 @@ def loop(strategy, make_optimizer, size=4):
 
 
 def accepted(strategy, own, folder):
-    """What processes may have otherwise, and what they take from the chief."""
+    """Trains with differences that are allowed, and with values taken from the chief."""
     model = build(strategy, extra=own(3, 0), metrics=["mae"])
     mine = os.path.join(folder, str(strategy.process_index))
     os.makedirs(mine)
@@ -172,7 +172,7 @@ def accepted(strategy, own, folder):
             Print(os.path.join(mine, "own.txt")),
         ]
     fit(model, callbacks=callbacks, verbose=own(2, 0), epochs=2)
-    told(strategy, model, "callbacks of the chief")
+    print_state(strategy, model, "callbacks of the chief")
     if strategy.is_chief:
         model.save_weights(os.path.join(mine, "first.weights.h5"))
     fit(model)
@@ -181,21 +181,21 @@ def accepted(strategy, own, folder):
         model.optimizer.learning_rate = 0.5
     expected = model.layers[-1].kernel.numpy() if strategy.is_chief else None
     found = model.evaluate(X, Y, batch_size=8, verbose=0)
-    told(strategy, model, "weights of the chief", *found)
+    print_state(strategy, model, "weights of the chief", *found)
     if expected is not None:
         np.testing.assert_array_equal(model.layers[-1].kernel.numpy(), expected)
     fit(model, epochs=3, callbacks=own([], [Disturb()]))
-    told(strategy, model, "weights that a callback disturbed")
+    print_state(strategy, model, "weights that a callback disturbed")
     local = build(strategy, local_steps)
     fit(local, epochs=3, batch_size=4)
-    told(strategy, local, "local steps")
+    print_state(strategy, local, "local steps")
     accumulated = build(strategy, sgd(gradient_accumulation_steps=3, use_ema=True))
     fit(accumulated, epochs=2)
-    told(strategy, accumulated, "accumulated gradients")
+    print_state(strategy, accumulated, "accumulated gradients")
 
 
-def told(strategy, model, what, *numbers):
-    """Prints a digest of the weights, and the rate."""
+def print_state(strategy, model, what, *numbers):
+    """Prints a digest of the weights, and the learning rate."""
     del strategy
     weights = b"".join(weight.numpy().tobytes() for weight in model.weights)
     rate = float(np.asarray(model.optimizer.learning_rate))

@@ -1,6 +1,6 @@
-"""One of two processes of which one does alone what all must do; prints what it is told.
+"""One of two processes that differ in what they call; prints the error.
 
-Run with TF_CONFIG set by `agreement_test.py`: `python alone_worker.py CASE FOLDER`.
+`agreement_test.py` sets TF_CONFIG and runs `python alone_worker.py CASE FOLDER`.
 """
 
 import logging
@@ -21,7 +21,7 @@ Y = X @ np.ones([3, 2], np.float32)
 
 
 class Stop(keras.callbacks.Callback):
-    """Ends training after a few steps, in a way that nobody can foresee."""
+    """Ends training after a few steps, without notice to the strategy."""
 
     def on_train_batch_end(self, batch, logs=None):
         if batch == 2:
@@ -40,7 +40,7 @@ def fit(model, **options):
 
 
 def evaluates(strategy, folder):
-    """The chief alone saves, then waits for a slow process, then alone evaluates."""
+    """The chief saves alone, waits for a slow process, and evaluates alone."""
     model = build(strategy)
     fit(model)
     if strategy.is_chief:
@@ -59,14 +59,14 @@ def evaluates(strategy, folder):
 
 
 def stops(strategy, folder):
-    """A process alone ends training, and evaluates."""
+    """Worker 1 stops training early, and evaluates."""
     model = build(strategy)
     fit(model, epochs=2, callbacks=[] if strategy.is_chief else [Stop()])
     model.evaluate(X, Y, verbose=0)
 
 
 def ends(strategy, folder):
-    """The chief alone has come to its end."""
+    """The chief ends before worker 1."""
     model = build(strategy)
     fit(model)
     if not strategy.is_chief:
@@ -74,7 +74,7 @@ def ends(strategy, folder):
 
 
 def fails(strategy, folder):
-    """A process fails while another waits for it."""
+    """Worker 1 fails while the chief waits for it."""
     model = build(strategy)
     fit(model)
     if not strategy.is_chief:
@@ -83,7 +83,7 @@ def fails(strategy, folder):
 
 
 def compares(strategy, folder):
-    """A process waits for flags that the chief, which trains, does not compare."""
+    """Worker 1 compares flags while the chief trains."""
     model = build(strategy)
     if strategy.is_chief:
         fit(model)
@@ -92,7 +92,7 @@ def compares(strategy, folder):
 
 
 def functions(strategy):
-    """A loop of the user's own in one function, and a step for loops in Python."""
+    """Returns a custom loop in one function, and a single step for loops in Python."""
     with strategy.scope():
         weight = keras.Variable(tf.ones([3]))
         optimizer = keras.optimizers.SGD(0.1)
@@ -124,19 +124,19 @@ def functions(strategy):
 
 
 def takes_a_step_more(strategy, folder):
-    """In a loop in a function, the chief takes a step more than the other, which validates."""
+    """The chief takes one more step of the loop in a function, while worker 1 validates."""
     epoch, _ = functions(strategy)
     epoch(tf.constant(3 if strategy.is_chief else 2), tf.constant(2))
 
 
 def validates_once_more(strategy, folder):
-    """In a function, the chief validates once more than the other, which is at its end."""
+    """The chief validates once more, while worker 1 is in the function's last reduction."""
     epoch, _ = functions(strategy)
     epoch(tf.constant(1), tf.constant(3 if strategy.is_chief else 2))
 
 
 def steps_while_the_other_fits(strategy, folder):
-    """In a loop in Python, the chief takes a step more than the other, which trains by `fit`."""
+    """The chief takes one more step of a loop in Python, while worker 1 calls `fit`."""
     _, step = functions(strategy)
     model = build(strategy)
     for _ in range(3 if strategy.is_chief else 2):
@@ -145,17 +145,17 @@ def steps_while_the_other_fits(strategy, folder):
 
 
 def steps_after_the_other_ended(strategy, folder):
-    """The chief takes a step more than the other, which ends."""
+    """The chief takes one more step after worker 1 ended."""
     _, step = functions(strategy)
     if strategy.is_chief:
-        time.sleep(3)  # by itself: it waits for nobody
+        time.sleep(3)  # worker 1 exits meanwhile
         step()
 
 
 def main():
     case, folder = sys.argv[1:]
     logging.basicConfig(format="log: %(message)s")
-    # Seconds, not a minute.
+    # A watchdog that reports within seconds instead of a minute.
     watchdog.ASK_SECONDS, watchdog.LOOK_SECONDS, watchdog.TELL_SECONDS = 1.0, 0.2, 2.0
     strategy = terngrad_tf.TernGradStrategy(
         grad_bits=32, cluster_options=terngrad_tf.ClusterOptions(start_timeout=100)

@@ -1,4 +1,4 @@
-"""Data, and trainings on them, that two processes and one do alike."""
+"""Data and training runs, equal on one process and on two."""
 
 import math
 
@@ -8,15 +8,15 @@ import tensorflow as tf
 
 NUM_EXAMPLES = 20
 BATCH_SIZE = 4
-# What `train` trains on.
+# Kinds of data for `train`.
 KINDS = ("arrays", "py_dataset", "data_set")
-# Example i is a unit vector, so that each weight of a linear model belongs to one example.
+# Example i is the i-th unit vector: each weight of a linear model belongs to one example.
 IDS = np.arange(NUM_EXAMPLES)
 X, Y = np.eye(NUM_EXAMPLES, dtype=np.float32), IDS.astype(np.float32)[:, np.newaxis]
 
 
 class Batches(keras.utils.PyDataset):
-    """Consecutive examples; with `order`, in one that NumPy draws for every epoch."""
+    """Batches of consecutive examples; with `order`, NumPy shuffles them in every epoch."""
 
     def __init__(self, order=False, **options):
         super().__init__(**options)
@@ -36,7 +36,7 @@ class Batches(keras.utils.PyDataset):
 
 
 def train(strategy, kind):
-    """Weights and history of a training that is seeded alike on all processes."""
+    """Trains with a seed; returns weights, history and predictions."""
     keras.utils.set_random_seed(7)
     with strategy.scope():
         model = keras.Sequential(

@@ -1,4 +1,4 @@
-"""Two processes train with `fit` on data as users write them: who reads what, and until when."""
+"""Two processes train with `fit` on data as users write them."""
 
 import pathlib
 import sys
@@ -15,7 +15,7 @@ WORKER = pathlib.Path(__file__).with_name("cluster_data_worker.py")
 
 
 class ClusterTest(tf.test.TestCase):
-    """What two processes leave."""
+    """Results of two processes."""
 
     JOBS = None
 
@@ -25,7 +25,7 @@ class ClusterTest(tf.test.TestCase):
         cls.results = processes.run(WORKER, 2, runs.class_folder(cls), jobs=cls.JOBS)
 
     def both(self, job):
-        """What the processes left of a job, equal on both."""
+        """Returns the results of a job, which must be equal on both processes."""
         first, second = (result[job] for result in self.results)
         self.assertEqual(first.keys(), second.keys())
         for name in first:
@@ -40,7 +40,7 @@ class ClusterTest(tf.test.TestCase):
 
     def check_own(self):
         found = self.both("own")
-        # Steps take two examples of each process, and the last ones two of the chief alone.
+        # Steps use two examples of each process; the last steps use two of the chief only.
         paired = np.repeat([1.0, 2.0, 1.0], [8, 4, 8])
         expected = {
             "more steps than data": 2 * paired,
@@ -48,7 +48,7 @@ class ClusterTest(tf.test.TestCase):
         }
         for name, values in found.items():
             if name in ("evaluated", "predicted"):
-                # The first are of arrays that all processes share.
+                # The first value comes from arrays that all processes share.
                 self.assertAllClose(values[1:], [values[0]] * 2, msg=name)
             else:
                 self.assertAllClose(values, expected.get(name, paired), msg=name)
@@ -105,7 +105,7 @@ class MoreClusterDataTest(ClusterTest):
 class SeededDataTest(ClusterTest):
     JOBS = {"seeded": {}}
 
-    def test_seeded_training_is_that_of_keras_in_one_process(self):
+    def test_seeded_training_equals_keras_in_one_process(self):
         found = self.both("seeded")
         for kind in KINDS:
             for name, value in train(tf.distribute.get_strategy(), kind).items():

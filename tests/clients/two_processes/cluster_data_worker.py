@@ -1,6 +1,6 @@
 """One of two processes that train with `fit` on data as users write them.
 
-Run by `cluster_data_test.py` with TF_CONFIG set: `python cluster_data_worker.py OUTPUT.npz JSON`.
+`cluster_data_test.py` sets TF_CONFIG and runs `python cluster_data_worker.py OUTPUT.npz JSON`.
 """
 
 import random
@@ -22,14 +22,14 @@ from tests.clients.two_processes.cluster_data_cases import (
 )
 from tests.distribute import processes
 
-# Made before anything else of TensorFlow, as in every program of a cluster.
+# A cluster's strategy must be made before any other use of TensorFlow.
 STRATEGY = TernGradStrategy(grad_bits=32)
 RANK = STRATEGY.process_index
 OFF = tf.data.experimental.AutoShardPolicy.OFF
 
 
 def counting_model(batch_size=BATCH_SIZE, strategy=STRATEGY, **options):
-    """A model whose weights count how often `fit` used each example, in batches of one size."""
+    """Returns a model whose weights count how often `fit` used each example."""
     with strategy.scope():
         model = keras.Sequential(
             [
@@ -43,7 +43,7 @@ def counting_model(batch_size=BATCH_SIZE, strategy=STRATEGY, **options):
 
 
 def counts(model, *data, epochs=1, **options):
-    """How often each example was used."""
+    """Trains; returns how often each example was used."""
     model.fit(*data, epochs=epochs, verbose=0, **options)
     return model.get_weights()[0][:, 0]
 
@@ -58,13 +58,13 @@ def data_set(ids=IDS, batch_size=BATCH_SIZE, policy=None):
 
 
 def drift():
-    """The chief draws numbers for something of its own."""
+    """Draws random numbers on the chief only."""
     if STRATEGY.is_chief:
         random.random(), np.random.random(), tf.random.normal([3])
 
 
 def draws(config):
-    """Numbers of generators that nobody has seeded."""
+    """Returns numbers from unseeded generators."""
     numbers = tf.data.Dataset.random().take(3)
     shuffled = tf.data.Dataset.range(9).shuffle(9)
     return {
@@ -76,7 +76,7 @@ def draws(config):
 
 
 def orders(config):
-    """Every example once in every epoch, whatever shuffles."""
+    """Counts examples under various kinds of shuffling; each is used once in every epoch."""
     results = {}
 
     def count(name, *data, **options):
@@ -116,7 +116,7 @@ def seeded(config):
 
 
 def own(config):
-    """Every process feeds examples of its own, 12 on the chief and 8 on the other."""
+    """Each process feeds different examples: 12 on the chief, 8 on worker 1."""
     results = {}
 
     def count(name, data, strategy=STRATEGY, compiled=None, **options):
@@ -165,7 +165,7 @@ def own(config):
 
 
 def refused(config):
-    """What is said where processes give other data than each other without a word."""
+    """Returns the errors for data that differ between processes without a declaration."""
     keras.utils.set_random_seed(3)
     ids = IDS[::-1] if RANK == 0 else IDS
     model = counting_model()
