@@ -1,4 +1,4 @@
-"""The Dockerfile, and the files of examples/ for schedulers, which start programs again."""
+"""The Dockerfile, and the files in examples/ for schedulers that restart programs."""
 
 import fnmatch
 import os
@@ -19,19 +19,19 @@ from tests import forked_scripts
 
 EXAMPLES = forked_scripts.ROOT / "examples"
 STATUSES = r"^\| (\d+) \| .* \| (yes|no)\b"
-# Ends as it is told, and notes what it was called with.
+# Exits with the given status, and logs its calls.
 COMMAND = '#!/bin/bash\necho "$(basename "$0") $*" >> calls\nexit "${STATUS:-0}"\n'
 
 
 def statuses(again):
-    """Exit statuses after which programs are to be started again, or not, as the guide says."""
+    """Returns the exit statuses whose row in the guide says `again`, "yes" or "no"."""
     guide = (forked_scripts.ROOT / "docs" / "fault_tolerance.md").read_text("utf-8")
-    return {int(status) for status, told in re.findall(STATUSES, guide, re.M) if told == again}
+    return {int(status) for status, found in re.findall(STATUSES, guide, re.M) if found == again}
 
 
 class ClusterFilesTest(unittest.TestCase):
     def assert_right_command(self, arguments):
-        """Looks whether the program takes flags, of which none needs this machine's files."""
+        """Checks that the program accepts the flags; no flag may need files of this machine."""
         parsed = []
         self.assertEqual(
             program.run_program("", mnist_distributed_train.define_flags, parsed.append, arguments),
@@ -39,7 +39,7 @@ class ClusterFilesTest(unittest.TestCase):
         )
         self.assertTrue(parsed)
 
-    def test_kubernetes_makes_pods_anew_after_statuses_that_pass(self):
+    def test_kubernetes_restarts_pods_after_passing_statuses(self):
         text = (EXAMPLES / "kubernetes_job.yaml").read_text("utf-8")
         service, job, policy = yaml.safe_load_all(text)
         self.assertEqual(
@@ -91,7 +91,7 @@ class ClusterFilesTest(unittest.TestCase):
                 self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
 
     def test_the_image_holds_what_the_job_calls(self):
-        """As far as can be told without building it, which takes a base image."""
+        """Checks the image without building it, which needs a base image."""
         lines = (forked_scripts.ROOT / "Dockerfile").read_text("utf-8").splitlines()
         said = [line.split(maxsplit=1) for line in lines if line and line[0] not in "# "]
         ignored = (forked_scripts.ROOT / ".dockerignore").read_text("utf-8").splitlines()
@@ -113,7 +113,7 @@ class ClusterFilesTest(unittest.TestCase):
         (user,) = [int(rest) for name, rest in said if name == "USER"]
         self.assertEqual(pod["securityContext"], {"runAsNonRoot": True, "fsGroup": user})
 
-    def test_slurm_queues_the_job_again_after_statuses_that_pass(self):
+    def test_slurm_requeues_the_job_after_passing_statuses(self):
         script = EXAMPLES / "slurm.sbatch"
         again = statuses("yes") | {128 + 9, 128 + 15}
         with tempfile.TemporaryDirectory() as folder:

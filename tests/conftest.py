@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Setup for all tests."""
 
 import collections
 import gc
@@ -8,11 +8,11 @@ import signal
 
 from tests.startup import sitecustomize
 
-# A shell that runs the tests in the background makes them, and the programs that they start, ignore
-# Ctrl-C; what Ctrl-C does is tested too.
+# If a shell runs the tests in the background, they and their programs ignore Ctrl-C, which some
+# tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# So that programs that the tests start find the packages, and start sooner.
+# Programs that the tests start find the packages, and start faster.
 _STARTUP = pathlib.Path(sitecustomize.__file__).parent
 _PATHS = (
     str(_STARTUP),
@@ -23,30 +23,30 @@ os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, _PATHS)))
 
 
 def pytest_configure(config):
-    """Makes the devices of the tests, before TensorFlow fixes them at their first use."""
+    """Sets up the devices before TensorFlow's first use fixes them."""
     if not config.getoption("--gpu"):
-        # Theirs, and of the programs that they start: GPUs do not give the same bits twice.
+        # Also hides GPUs from started programs: GPUs do not reproduce results bit for bit.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     # Several processes may share a GPU.
     os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     if config.getoption("numprocesses", None):
-        return  # The processes that it starts run the tests.
-    # Not above: this takes seconds.
+        return  # its child processes run the tests
+    # Imported here because it takes seconds.
     import tensorflow as tf
 
-    # Tests of strategies need several.
+    # Strategies need several devices.
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
     )
 
 
 def pytest_collection_modifyitems(items):
-    """Drops `test_session`, a helper of `tf.test.TestCase` whose name only looks like a test's."""
+    """Drops `test_session`, a helper of `tf.test.TestCase` that pytest takes for a test."""
     items[:] = [item for item in items if item.name != "test_session"]
 
 
 def pytest_collection_finish():
-    """Looks for garbage, which `keras.utils.clear_session` asks for, leave imported modules out."""
+    """Excludes imported modules from the garbage collections of `keras.utils.clear_session`."""
     gc.freeze()
 
 
@@ -63,7 +63,7 @@ def pytest_addoption(parser):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Tells how many inputs the fuzzers gave, also where several processes ran them."""
+    """Reports the number of fuzzed inputs, summed over processes."""
     counts = collections.Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:

@@ -1,4 +1,4 @@
-"""`pip install terngrad_tf` without extras: the core trains, and the rest says what it lacks."""
+"""`pip install terngrad_tf` without extras: the core trains; other parts name the missing extra."""
 
 import importlib.metadata
 import pathlib
@@ -44,7 +44,7 @@ FIT = textwrap.dedent("""
 
 
 def core_distributions(requirements):
-    """Returns the installed distributions that the texts `requirements` need, without extras."""
+    """Returns the installed distributions that `requirements` need, without extras."""
     found, names = {}, list(requirements)
     while names:
         needed = Requirement(names.pop())
@@ -57,7 +57,7 @@ def core_distributions(requirements):
 
 @pytest.mark.slow
 class CoreInstallTest(unittest.TestCase):
-    """The wheel in a fresh environment, with links to what its metadata names and that needs."""
+    """The wheel in a fresh environment, with links to its required distributions."""
 
     @classmethod
     def setUpClass(cls):
@@ -101,7 +101,7 @@ class CoreInstallTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("Read its log", done.stdout)
 
-    def test_an_extra_is_named_by_what_needs_it_after_its_arguments_were_checked(self):
+    def test_programs_check_arguments_and_then_name_a_missing_extra(self):
         missing = "sklearn is not installed: pip install 'terngrad_tf[experiments]'"
         for command, words in (
             ("mnist_train --train_dir=run --data_dir=none", "No train files of mnist"),

@@ -62,7 +62,7 @@ class ExamplesTest(unittest.TestCase):
                 self.assertEqual(status, 0, output[-3000:])
 
     @pytest.mark.slow
-    def test_two_hosts_go_on_where_they_were_stopped(self):
+    def test_two_hosts_resume(self):
         addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(2)]
         with tempfile.TemporaryDirectory() as folder:
             first = self._run_two_hosts(addresses, folder)
@@ -74,7 +74,7 @@ class ExamplesTest(unittest.TestCase):
                 self.assertIn("starts at epoch 6", output)
 
     def _run_two_hosts(self, addresses, folder):
-        """Runs the example as both hosts, each in a folder of its own; returns what they print."""
+        """Runs the example on both hosts, each in its own folder; returns the outputs."""
         running = []
         for index in range(2):
             place = pathlib.Path(folder, str(index))

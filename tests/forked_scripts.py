@@ -1,7 +1,7 @@
-"""Runs many scripts that use TensorFlow in processes of their own, and imports it once.
+"""Runs many scripts that use TensorFlow in separate processes, importing it only once.
 
-A process fixes its devices at the first use of TensorFlow, so scripts cannot share one. But one
-that has only imported it can be forked.
+TensorFlow fixes a process's devices at its first use, so scripts cannot share a process. But a
+process that has only imported TensorFlow can be forked.
 """
 
 import os
@@ -14,14 +14,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def run_all(scripts, folder):
-    """Runs each script in a folder of its own, one after another.
+    """Runs each script in its own folder, one after another.
 
     Args:
       scripts: {name: text of a Python program}.
       folder: `pathlib.Path` to work in; each program's folder is `folder / name`.
 
     Returns:
-      {name: (exit status, what it printed)}.
+      {name: (exit status, output)}.
     """
     for name, text in scripts.items():
         (folder / name).mkdir(parents=True, exist_ok=True)

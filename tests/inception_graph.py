@@ -1,4 +1,4 @@
-"""Inception-v3 as a graph of TensorFlow 1, which saves checkpoints as those of 2016 are."""
+"""Inception-v3 as a graph of TensorFlow 1, with checkpoints like those of 2016."""
 
 import contextlib
 import os
@@ -9,21 +9,21 @@ v1 = tf.compat.v1
 
 
 def save(folder, images, num_classes, with_optimizer=False, step=157585):
-    """Writes a checkpoint in TensorFlow's first format with random weights.
+    """Writes a checkpoint with random weights in TensorFlow's first format.
 
     Args:
-        folder: path, made where it is missing.
+        folder: path, created if missing.
         images: float32 array [batch, height, width, channels].
         num_classes: number of classes.
-        with_optimizer: whether what RMSProp keeps is saved too. Default False.
+        with_optimizer: whether to save the state of RMSProp. Default False.
         step: number of the checkpoint.
 
     Returns:
-        (path, {name: array} of the variables but the kernels and their averages, logits of the
+        (path, {name: array} of the variables except kernels and their averages, logits of the
         images, logits with the moving averages).
     """
     os.makedirs(folder, exist_ok=True)
-    # Optimizing the graph for each of a few runs takes longer than they do.
+    # Optimizing the graph takes longer than its few runs.
     config = v1.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     with tf.Graph().as_default(), v1.Session(config=config) as session:
@@ -31,7 +31,7 @@ def save(folder, images, num_classes, with_optimizer=False, step=157585):
         logits, variables = _network(tf.constant(images), num_classes)
         trained = [v for v in variables if "moving_" not in v.name]
         counter = v1.get_variable("global_step", initializer=0.0, trainable=False)
-        # Not by `tf.train.ExponentialMovingAverage`, which takes long to make so many.
+        # `tf.train.ExponentialMovingAverage` is slow with this many variables.
         averages = [
             v1.get_variable(
                 f"{v.op.name}/ExponentialMovingAverage", v.shape, initializer=v1.zeros_initializer()
@@ -59,7 +59,7 @@ def save(folder, images, num_classes, with_optimizer=False, step=157585):
 
 @contextlib.contextmanager
 def _quietly():
-    """Without the advice to use the second format."""
+    """Hides the advice to use the second format."""
     level = v1.logging.get_verbosity()
     v1.logging.set_verbosity(v1.logging.ERROR)
     yield
@@ -67,7 +67,7 @@ def _quietly():
 
 
 def _network(x, num_classes):
-    """(logits, variables) of images."""
+    """Returns (logits, variables)."""
     variables = []
 
     def variable(name, initializer, shape):

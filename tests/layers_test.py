@@ -1,4 +1,4 @@
-"""The rules of CONTRIBUTING.md on who may import what, checked on every source file."""
+"""The import rules of CONTRIBUTING.md, checked on every source file."""
 
 import ast
 import importlib
@@ -14,7 +14,7 @@ from terngrad_tf import models
 from terngrad_tf.bin.command.commands import ALL
 from tests import source_tree
 
-# Lower layers first: a module imports its own layer and those before it.
+# Lower layers first: a module imports its own layer and lower ones.
 LAYERS = (
     "common",
     "launcher",
@@ -29,7 +29,7 @@ LAYERS = (
     "reports",
     "bin",
 )
-# The same within distribute: packages and, beside them, modules. Its `__init__.py` re-exports all.
+# Layers within distribute: packages and single modules. Its `__init__.py` re-exports all.
 ROOMS = (
     "batch_norms",
     "steps",
@@ -45,7 +45,7 @@ ROOMS = (
     "local_sgd",
     "elastic",
 )
-# Within training.
+# Layers within training.
 TRAINING_ROOMS = (
     "errors",
     "log",
@@ -58,17 +58,17 @@ TRAINING_ROOMS = (
     "evaluation",
     "runs",
 )
-# And within private, where what is entered in the manifest of patches lies below.
+# Layers within private; entries of the manifest of patches are lower.
 PRIVATE_ROOMS = ("patches", "keras_names", "collectives", "data", "replicas", "strategies", "keras")
-# And within subspace.
+# Layers within subspace.
 SUBSPACE_ROOMS = ("weights", "components", "optimizers")
-# A folder with more modules than this has become a heap, of tests too. Programs and networks, a
-# module each by the name that users type, do not count.
+# Maximum number of modules in a folder, of tests too. Programs and networks do not count, since
+# users type their names.
 MAX_MODULES = 14
-# Folders of tests/ that mirror no package; others have the place of the package that they test.
+# Folders of tests/ that mirror no package.
 OTHER_TESTS = {"benchmarks", "clients", "docs", "fuzz", "scripts", "startup"}
-# Features that nothing needs: who deletes one changes its entry points alone. Of these, programs go
-# with the feature, and the rest imports it when it is asked for, not before.
+# Optional features. To delete one, change only its entry points. Programs among them go with the
+# feature; other modules import it only on request.
 FEATURES = {
     "terngrad_tf.phase_2": {
         "terngrad_tf.bin.average_snapshots",
@@ -78,7 +78,7 @@ FEATURES = {
     "terngrad_tf.parameter_server": {"terngrad_tf.bin.common.experiments"},
     "terngrad_tf.reports": {"terngrad_tf.bin.report", "terngrad_tf.bin.common.run_reports"},
 }
-# The same within slim_data; its programs, which lie beside these packages, may import them all.
+# Layers within slim_data; its programs, outside these packages, may import them all.
 DATA_LAYERS = ("common", "files", "tfrecord", "preprocessing", "datasets", "input", "cli")
 FUSED_PACKAGE = "terngrad_tf.ternary.fused"
 DISTRIBUTE_PACKAGE = "terngrad_tf.distribute"
@@ -98,25 +98,25 @@ PRIVATE_MODULES = (
     "keras._tf_keras",
 )
 NOT_IN_TERNARY = ("keras", "absl", "tensorflow.keras", "tensorflow.distribute")
-# All that `pip install terngrad_tf` installs, besides what these need; the rest comes with extras.
+# All that `pip install terngrad_tf` installs, besides dependencies of these.
 CORE_PACKAGES = {"tensorflow", "keras", "numpy", "safetensors"}
 NOT_IN_SLIM_DATA = ("keras", "tensorflow.keras", "terngrad_tf")
 
 
 def commands():
-    """Returns the modules behind the command of pyproject.toml, and all that it can do."""
+    """Returns the module of the console command, and the modules of its subcommands."""
     text = (source_tree.ROOT / "pyproject.toml").read_text(encoding="utf-8")
     names = set(re.findall(r'^\w+ = "([\w.]+):run"$', text, re.MULTILINE))
     return names | {command.module for command in ALL.values()}
 
 
 def within(name, package):
-    """Whether the dotted `name` is `package` or lies inside it."""
+    """Returns True if the dotted `name` is `package` or lies inside it."""
     return name == package or name.startswith(package + ".")
 
 
 def layer_of(name):
-    """Returns (top package, rank of the layer) of a dotted module name, None outside of them."""
+    """Returns (top package, rank of the layer) of a dotted module name, or None."""
     package, _, rest = name.partition(".")
     part = rest.partition(".")[0]
     if package == "terngrad_tf" and part in LAYERS:
@@ -128,13 +128,13 @@ def layer_of(name):
 
 
 def room_of(name, package, rooms):
-    """Returns (room, its rank) of a module of `package` that has rooms, None outside of them."""
+    """Returns (room, rank) of a module of `package`, or None."""
     part = name.removeprefix(package + ".").partition(".")[0] if within(name, package) else ""
     return (part, rooms.index(part)) if part in rooms else None
 
 
 def used_names(source, module, is_package, known):
-    """Returns imported modules and, spelled by their full names, the `tf.`-attributes used."""
+    """Returns imported modules, and used attributes of `tf` with their full names."""
     names = source_tree.imported_modules(source, module, is_package, known)
     for chain in source_tree.attribute_chains(source):
         head, _, rest = chain.partition(".")
@@ -144,7 +144,7 @@ def used_names(source, module, is_package, known):
 
 
 def violations(module, source, is_package=False, known=()):
-    """Returns one sentence for every import rule that `source`, being `module`, breaks."""
+    """Returns one sentence for each import rule that the source of `module` breaks."""
     names = used_names(source, module, is_package, known)
     found = []
 
@@ -157,7 +157,7 @@ def violations(module, source, is_package=False, known=()):
             other = layer_of(name)
             if other is not None and other[0] == rank[0] and other[1] > rank[1]:
                 found.append(f"{module} uses {name}: layers import downwards only")
-        # The front door imports the layers, so that only programs may come in through it.
+        # Only programs may import the top package, which imports the layers.
         if "terngrad_tf" in names and not within(module, "terngrad_tf.bin"):
             found.append(f"{module} uses terngrad_tf: import the layer that holds the name")
     for package, rooms in WITH_ROOMS.items():
@@ -193,7 +193,7 @@ def violations(module, source, is_package=False, known=()):
 
 
 def needs_of_features(module, source, is_package=False, known=None):
-    """Returns one sentence for each way in which `source` keeps a feature from being deleted."""
+    """Returns one sentence for each import that keeps a feature from being deleted."""
     known = source_tree.modules() if known is None else known
     whole = source_tree.imported_modules(source, module, is_package, known)
     at_once = source_tree.imported_modules(without_functions(source), module, is_package, known)
@@ -209,7 +209,7 @@ def needs_of_features(module, source, is_package=False, known=None):
 
 
 def without_functions(source):
-    """Returns `source` without what functions do, and without what only editors read."""
+    """Returns `source` without the bodies of functions and without imports for type checkers."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -220,7 +220,7 @@ def without_functions(source):
 
 
 def export_violations(package, source):
-    """Returns one sentence for each way in which an `__init__.py` does more than re-export."""
+    """Returns one sentence for each statement of an `__init__.py` that is no re-export."""
     found = []
     exported = None
     body = ast.parse(source).body
@@ -230,13 +230,13 @@ def export_violations(package, source):
         if target == "__all__":
             exported = node.value
         elif late and target.startswith("_") and not isinstance(node.value, ast.Call):
-            pass  # a table of names that are looked up late
+            pass  # a table of lazily loaded names
         elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             pass  # the same names for editors
         elif not (
             isinstance(node, (ast.Import, ast.ImportFrom))
             or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
-            # Names that are looked up late keep the import of the package light.
+            # Lazy loading keeps the package's import fast.
             or (isinstance(node, ast.FunctionDef) and node.name in ("__getattr__", "__dir__"))
         ):
             found.append(f"{package}/__init__.py: line {node.lineno} does more than re-export")
@@ -246,7 +246,7 @@ def export_violations(package, source):
 
 
 def unannotated(source):
-    """Returns (function, parameter) for each parameter of a public function that has no type."""
+    """Returns (function, parameter) for each untyped parameter of a public function."""
     found = []
 
     def look(node, prefix):
@@ -285,7 +285,7 @@ class LayersTest(unittest.TestCase):
                 found += export_violations(name.replace(".", "/"), source)
         self.assertEqual(found, [])
 
-    def test_what_public_functions_take_is_annotated(self):
+    def test_parameters_of_public_functions_are_annotated(self):
         found = []
         for name, path in source_tree.modules().items():
             source = (source_tree.ROOT / path).read_text(encoding="utf-8")
@@ -329,7 +329,7 @@ class LayersTest(unittest.TestCase):
         for feature, entries in FEATURES.items():
             self.assertEqual(sorted({feature, *entries} - set(source_tree.modules())), [])
 
-    def test_names_that_editors_read_are_those_loaded_late(self):
+    def test_names_for_editors_are_the_lazily_loaded_names(self):
         for name in ("terngrad_tf", DISTRIBUTE_PACKAGE):
             package = importlib.import_module(name)
             tree = ast.parse(pathlib.Path(package.__file__).read_text(encoding="utf-8"))
@@ -357,8 +357,8 @@ class LayersTest(unittest.TestCase):
             ["keras"], [n for n in source_tree.modules() if within(n, "slim_data")]
         )
 
-    def test_commands_import_nothing_that_their_help_would_wait_for(self):
-        # Nor may Keras be imported before a program has said which backend it needs.
+    def test_help_of_commands_imports_no_slow_package(self):
+        # Programs must set the Keras backend before Keras is imported.
         libraries = ["keras", "tensorflow", "tensorboard", "sklearn", "plotly"]
         self.assert_imports_none_of(libraries, commands())
 
@@ -378,7 +378,7 @@ class LayersTest(unittest.TestCase):
 
 
 class RulesTest(unittest.TestCase):
-    """Each rule refuses what it is there to refuse, and nothing else."""
+    """Each rule refuses what it forbids, and nothing else."""
 
     def assert_refused(self, module, source, part):
         found = violations(module, source, known=("terngrad_tf.bin.x", "terngrad_tf.models"))
@@ -562,7 +562,7 @@ class RulesTest(unittest.TestCase):
         )
         self.assertEqual(unannotated(source), [("f", "y"), ("f", "z"), ("A.__init__", "x")])
 
-    def test_names_looked_up_late_count_as_imports(self):
+    def test_lazily_loaded_names_count_as_imports(self):
         late = '_ORIGINS = {"b": "terngrad_tf.models"}\ndef __getattr__(name): ...'
         known = ("terngrad_tf.models",)
         self.assertEqual(len(violations("terngrad_tf.ternary", late, True, known)), 1)

@@ -1,4 +1,4 @@
-"""Marks of tests count: `parameterized` keeps those of the function below it alone."""
+"""`parameterized` keeps only the pytest marks below it."""
 
 import ast
 import sys
@@ -10,7 +10,7 @@ from tests import source_tree
 
 
 def lost_marks(source):
-    """Returns the names of functions with a mark of pytest above parameters of `parameterized`."""
+    """Returns the names of functions with a pytest mark above `parameterized`, which drops it."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef):

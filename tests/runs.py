@@ -1,4 +1,4 @@
-"""What tests of training runs share."""
+"""Helpers for tests of training runs."""
 
 import pathlib
 import tempfile
@@ -7,14 +7,14 @@ import tensorflow as tf
 
 
 def class_folder(test_class):
-    """Path of an empty folder that lives as long as the tests of a class run."""
+    """Returns an empty folder that lasts as long as the tests of a class."""
     folder = tempfile.TemporaryDirectory()
     test_class.addClassCleanup(folder.cleanup)
     return pathlib.Path(folder.name)
 
 
 def saved(checkpoint):
-    """All saved arrays of a checkpoint, by name, but the count of saves."""
+    """Returns all saved arrays of a checkpoint by name, except the count of saves."""
     reader = tf.train.load_checkpoint(str(checkpoint))
     return {
         name: reader.get_tensor(name)

@@ -1,4 +1,4 @@
-"""Messages that end a program have a heading in docs/troubleshooting.md, which `explain` prints."""
+"""Messages that end a program have a heading in docs/troubleshooting.md; `explain` prints it."""
 
 import contextlib
 import errno
@@ -95,7 +95,7 @@ class ExplainTest(unittest.TestCase):
         message = "x: error: lost worker 3 (c:22: connection refused) [terngrad explain E11]"
         self.assertEqual(self.call(message)[1], by_code)
         self.assertEqual(self.call(*message.split())[1], by_code)
-        # The code that a line names counts more than its words.
+        # The code in a line takes precedence over its words.
         message = "worker 1 on b ended with status 3: lost b: x [terngrad explain E11]"
         self.assertEqual(self.call(message)[1], by_code)
 

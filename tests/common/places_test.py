@@ -1,4 +1,4 @@
-"""Where processes are apart follows from the places that each came to, in order."""
+"""Histories of places show where processes diverge."""
 
 import sys
 import unittest
@@ -20,16 +20,16 @@ class PlacesTest(unittest.TestCase):
                 pass
         self.assertEqual(places.history(), History(0, [("a", 1), ("b", 3)]))
         places.forget("b")
-        places.forget("a")  # which is not the last
+        places.forget("a")  # not the last place
         self.assertEqual(places.history().length, 3)
         for number in range(200):
             with places.at(str(number)):
                 pass
-        told = places.history()
-        self.assertEqual(told.length, 203)
-        self.assertEqual((told.at(202), told.at(0), told.at(203)), ("199", None, None))
+        found = places.history()
+        self.assertEqual(found.length, 203)
+        self.assertEqual((found.at(202), found.at(0), found.at(203)), ("199", None, None))
 
-    def test_what_a_process_waits_at_is_the_outermost_place_also_after_an_error(self):
+    def test_a_process_waits_at_the_outermost_place_also_after_an_error(self):
         places = Places()
         self.assertEqual((places.waits_at, places.seconds_at()), (None, 0))
         with self.assertRaises(KeyError), places.at("fit"), places.at("exchange"):
@@ -41,7 +41,7 @@ class PlacesTest(unittest.TestCase):
             pass
         self.assertIsNone(places.waits_at)
 
-    def test_what_functions_noted_lies_between_what_python_notes(self):
+    def test_places_in_functions_lie_between_places_in_python(self):
         places, noted = Places(), [Traced()]
         places.read_from(lambda: noted[0])
         with places.at("fit"):
@@ -57,15 +57,15 @@ class PlacesTest(unittest.TestCase):
         self.assertEqual(places.history(), History(0, [*names, ("b", 2)]))
         noted[0] = Traced(5, ["a", "b", "b", "b"], 5)
         self.assertEqual((places.waits_at, places.seconds_at()), (None, 0))
-        # Of 10 more it kept 4.
+        # The trace kept 4 of 10 new places.
         noted[0] = Traced(15, ["b", "b", "b", "c"], 14)
         self.assertEqual(places.history(), History(13, [("b", 3), ("c", 1)]))
 
-    def test_processes_are_apart_where_the_same_turn_has_two_names(self):
+    def test_processes_diverge_at_their_first_different_place(self):
         one = history("abbbc")
         for other, expected in (
             ("abbbc", None),
-            ("abb", None),  # it is slow
+            ("abb", None),  # slower, but not different
             ("", None),
             ("abbbb", 4),
             ("abbc", 3),
@@ -73,7 +73,7 @@ class PlacesTest(unittest.TestCase):
         ):
             self.assertEqual(first_difference([one, history(other)]), expected)
             self.assertEqual(first_difference([history(other), one, one]), expected)
-            # Who kept less knows less.
+            # A process that kept less of its history knows less.
             kept = history("bbc", skipped=2)
             late = None if expected is not None and expected < 2 else expected
             self.assertEqual(first_difference([kept, history(other)]), late)

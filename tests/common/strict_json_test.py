@@ -1,4 +1,4 @@
-"""JSON of others is read whole or refused for a reason, however it is built."""
+"""JSON of unknown origin is read in full or refused with a reason."""
 
 import json
 import os
@@ -26,7 +26,7 @@ VALUES = st.recursive(
 
 class StrictJsonTest(unittest.TestCase):
     @hypothesis.given(VALUES)
-    def test_what_is_written_as_json_is_read_as_it_was(self, value):
+    def test_json_round_trip(self, value):
         hypothesis.assume("Infinity" not in (text := json.dumps(value)))
         self.assertEqual(strict_json.parse_json(text), value)
         self.assertEqual(strict_json.parse_json(text.encode()), value)

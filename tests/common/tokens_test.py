@@ -1,4 +1,4 @@
-"""What passes for the secret of a cluster."""
+"""Valid and invalid secrets of a cluster."""
 
 import pathlib
 import sys
@@ -11,7 +11,7 @@ from terngrad_tf.common import tokens
 
 
 class TokensTest(unittest.TestCase):
-    def test_what_is_no_token_is_refused_and_not_told(self):
+    def test_invalid_tokens_are_refused_and_not_shown(self):
         longest = "x" * 1000
         for token in ("a secret of many letters", longest, 8 * "a b"):
             self.assertEqual(tokens.checked(token, "`token`"), token)
@@ -35,7 +35,7 @@ class TokensTest(unittest.TestCase):
                 tokens.checked(token, "`token`")
             self.assertNotIn("secret", str(told.exception))
 
-    def test_a_file_holds_a_token_and_perhaps_the_end_of_a_line(self):
+    def test_a_file_holds_a_token_and_optionally_a_newline(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "token")
             for content in (b"a secret of many letters\n", b"a secret of many letters\r\n"):

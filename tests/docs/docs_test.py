@@ -1,4 +1,4 @@
-"""What the pages of docs/ say is so: their commands and files exist. `guides_test.py` runs them."""
+"""Commands and files that docs/ names exist. `guides_test.py` runs the commands."""
 
 import dataclasses
 import importlib
@@ -21,27 +21,27 @@ from terngrad_tf.distribute import ClusterOptions, Quantization, TernGradStrateg
 from tests.docs import guides
 
 ROOT = guides.ROOT
-# Makes pages of the site, of which tools/ holds the code.
+# Generates pages of the site; its code is in tools/.
 reference = types.SimpleNamespace(**runpy.run_path(str(ROOT / "tools/reference.py")))
 TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *guides.PAGES]
 
 
 def commands():
-    """(file, words) of every command line in a block of shell code, continued lines joined."""
+    """Yields (file, words) for each command line in a shell block, joining continued lines."""
     for path in TEXTS:
         texts = [b.text for b in guides.blocks(path) if b.language == "bash"]
         for text in texts:
             for line in text.replace("\\\n", " ").splitlines():
                 try:
                     words = shlex.split(line, comments=True)
-                except ValueError:  # a script in quotes over several lines
+                except ValueError:  # a quoted script over several lines
                     continue
                 if words:
                     yield path, words
 
 
 def programs():
-    """(file, module, words) of every command line that starts a program built on absl."""
+    """Yields (file, module, words) for each command line that starts a program built on absl."""
     for path, words in commands():
         words = words[1:] if words[0] == "srun" else words
         module = words[2] if words[:2] == ["python", "-m"] else ""
@@ -93,7 +93,7 @@ class DocsTest(unittest.TestCase):
             with self.subTest(path=path.name):
                 self.assertEqual(missing, set())
 
-    def test_tables_of_options_hold_all_with_their_defaults(self):
+    def test_tables_of_options_are_complete_with_defaults(self):
         text = (ROOT / "docs/strategy.md").read_text(encoding="utf-8")
         parameters = inspect.signature(TernGradStrategy.__init__).parameters.values()
         options = {p.name: p.default for p in parameters if p.name != "self"}

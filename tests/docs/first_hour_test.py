@@ -21,11 +21,11 @@ from tests.docs import guides
 PAGE = guides.ROOT / "docs/two_machines.md"
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
 HOME = pathlib.Path.home()
-# What runs before a program with a private home folder: what lies in HOME, below a folder's files.
+# Gives a program a private home folder: an overlay over HOME.
 PRIVATE_HOME = (
     "mount -t overlay -o lowerdir={lower},upperdir={upper},workdir={work} overlay {home}; cd {home}"
 )
-# A login of a newcomer, whose environment names no folder of the tests.
+# A newcomer's login environment, without the tests' folders.
 LOGIN = {
     "HOME": str(HOME),
     "PATH": f"{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -33,7 +33,7 @@ LOGIN = {
 
 
 def overlay(folder, *lower):
-    """Command of a shell that puts an empty folder over the home folder."""
+    """Returns a shell command that mounts an empty overlay over the home folder."""
     for name in ("upper", "work"):
         (folder / name).mkdir(parents=True)
     below = ":".join(map(str, [*lower, HOME]))
@@ -41,12 +41,12 @@ def overlay(folder, *lower):
 
 
 class Machine:
-    """A host with processes, network and home folder of its own, which ssh reaches.
+    """A host with its own processes, network and home folder, reachable by ssh.
 
     Args:
-        before: command that runs another on the host.
-        setup: command of a shell that makes the home folder.
-        sshd_config: path.
+        before: command prefix that runs a command on the host.
+        setup: shell command that makes the home folder.
+        sshd_config: path of sshd's configuration.
     """
 
     def __init__(self, before, setup, sshd_config):
@@ -55,12 +55,12 @@ class Machine:
         self.server = subprocess.Popen([*before, *isolated, "bash", "-c", serve], env=LOGIN)
 
     def end(self):
-        """Ends the host, with all its processes."""
+        """Ends the host and all its processes."""
         self.server.kill()  # unshare ignores SIGTERM
         self.server.wait()
 
     def start(self, text, **options):
-        """Starts commands in the home folder, as `subprocess.Popen` with pipes of text."""
+        """Starts commands in the home folder; returns a `subprocess.Popen` with text pipes."""
         first = pathlib.Path(f"/proc/{self.server.pid}/task/{self.server.pid}/children")
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and not first.read_text().split():
@@ -79,7 +79,7 @@ class Machine:
         )
 
     def run(self, text, given=None):
-        """Runs commands in the home folder, with a text as input, and returns the output."""
+        """Runs commands in the home folder with a text as input; returns the output."""
         process = self.start(text)
         output, _ = process.communicate(given, timeout=120)
         if process.returncode:
@@ -101,7 +101,7 @@ class FirstHourTest(tf.test.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def install(self, commands):
-        """Installs the wheel by the page's commands; returns what they add to the home folder."""
+        """Installs the wheel by the page's commands; returns the files added to the home folder."""
         image = self.folder / "image"
         setup = overlay(image)
         wheel = wheels.build(self.folder)
@@ -123,7 +123,7 @@ class FirstHourTest(tf.test.TestCase):
         return image / "upper"
 
     def machines(self, image):
-        """Two machines with what was installed; the first may log in to the second."""
+        """Returns two machines with the installation; the first can log in to the second."""
         net = network.up(self, "tfhr", "10.98.0", 2, "100mbit")
         pathlib.Path("/run/sshd").mkdir(exist_ok=True)
         addresses = [a.rpartition(":")[0] for a in net.addresses(22)]
@@ -150,7 +150,7 @@ class FirstHourTest(tf.test.TestCase):
     def test_the_commands_of_the_guide(self):
         install, log_in, check, run, kill, predict = guides.commands(PAGE)
         first, second = self.machines(self.install(install))
-        # What the page's block that asks for passwords leaves, and an answer to ssh's question.
+        # Sets up the key that the page's password block would create, and accepts the host key.
         first.run(
             "mkdir -pm 700 .ssh; umask 77; cat > .ssh/id_ed25519", (self.folder / "key").read_text()
         )
@@ -169,7 +169,7 @@ class FirstHourTest(tf.test.TestCase):
         rest, _ = terminal.communicate(timeout=400)
         output = "".join(lines) + rest
         self.assertEqual(terminal.returncode, 0, output[-5000:])
-        # The page shows what the commands print, up to numbers and the machines' processors.
+        # The page shows this output, up to numbers and processors.
         shown = "".join(block.text for block in guides.blocks(PAGE) if not block.language)
         self.assertGreater(shown.count("\n"), 8)
         for line in shown.splitlines():

@@ -1,4 +1,4 @@
-"""Code blocks of the documentation's pages, and the folders in which they run."""
+"""Code blocks of the documentation's pages, and the folders that they run in."""
 
 import dataclasses
 import os
@@ -20,8 +20,8 @@ class Block:
     """A block of code.
 
     Attributes:
-        not_run: reason why no test runs the block; "" if one does.
-        language: such as "python"; "" for what commands print.
+        not_run: reason why no test runs the block; "" if a test does.
+        language: such as "python"; "" for output of commands.
         title: path of the file that holds the block; "" if it is not a file.
         text: the code.
     """
@@ -38,18 +38,18 @@ def blocks(path):
 
 
 def script(path):
-    """Returns the code in Python of a page, without files, as one program."""
+    """Returns the Python code of a page, except files, as one program."""
     found = [b.text for b in blocks(path) if (b.language, b.title, b.not_run) == ("python", "", "")]
     return "\n".join(found)
 
 
 def commands(path):
-    """Returns the blocks of a page that are commands and run."""
+    """Returns the command blocks of a page that tests run."""
     return [b.text for b in blocks(path) if b.language == "bash" and not b.not_run]
 
 
 def write_files(path, folder):
-    """Writes the blocks of a page that are files into a folder."""
+    """Writes a page's file blocks into a folder."""
     for block in blocks(path):
         if block.title:
             file = folder / block.title
@@ -58,15 +58,15 @@ def write_files(path, folder):
 
 
 def run_commands(path, folder, timeout=500):
-    """Runs the commands of a page from top to bottom in a folder that holds the page's files.
+    """Runs a page's commands from top to bottom in a folder with the page's files.
 
     Args:
-        path: of the page.
+        path: path of the page.
         folder: empty `pathlib.Path`.
         timeout: seconds.
 
     Returns:
-        Exit status, and the output with errors.
+        Exit status, and standard output with errors.
     """
     write_files(path, folder)
     tools = folder / ".bin"

@@ -1,4 +1,4 @@
-"""The guides of the documentation run from top to bottom, and all other code of its pages."""
+"""The guides run from top to bottom, and so does other code of the documentation."""
 
 import importlib.util
 import json
@@ -17,10 +17,10 @@ from tests.docs import guides
 
 DOCS = guides.ROOT / "docs"
 
-# Guides whose commands run here, in the slow tests and in the long ones.
+# Guides whose commands run here, in slow or long tests.
 SLOW = ("data_on_machines", "from_pytorch", "text_classifier")
 LONG = ("folder_of_images",)
-# Where the commands of other guides are tested.
+# Tests of the other guides.
 ELSEWHERE = {
     "command": "bin/command/terngrad_test.py",
     "encryption": "needs WireGuard on several machines",
@@ -38,7 +38,7 @@ ELSEWHERE = {
     "two_machines": "docs/first_hour_test.py",
 }
 
-# Clusters become one of a single process. By page, what is put in place of what.
+# Replacements in a page's code that make its cluster a single process.
 CLUSTER_OF_ONE = {
     "launching": {"10.0.0.1:2222,10.0.0.2:2222": "127.0.0.1:{port}"},
     "kubernetes": {
@@ -69,7 +69,7 @@ RANK_TABLE = {
 
 
 def cluster_of_one(page, code):
-    """Code of a page for a cluster, for one that has a single process on this machine."""
+    """Returns a page's code for a cluster, changed to a single process on this machine."""
     (port,) = processes.free_ports(1)
     for old, new in CLUSTER_OF_ONE[page].items():
         code = code.replace(old, new.replace("{port}", str(port)))
@@ -77,7 +77,7 @@ def cluster_of_one(page, code):
 
 
 def names_of_guides():
-    """Names of the pages below "Guides" of the site's navigation."""
+    """Returns the names of the pages below "Guides" in the site's navigation."""
     (guides_part,) = (
         part["Guides"]
         for part in yaml.safe_load((DOCS / ".nav.yml").read_text(encoding="utf-8"))["nav"]
@@ -118,7 +118,7 @@ class GuidesTest(unittest.TestCase):
         self.run_guides(LONG)
 
     def run_guides(self, names):
-        """Runs the commands of guides, each in an empty folder."""
+        """Runs the commands of guides, each guide in an empty folder."""
         for name in names:
             with self.subTest(guide=name), tempfile.TemporaryDirectory() as folder:
                 status, output = guides.run_commands(DOCS / f"{name}.md", pathlib.Path(folder))

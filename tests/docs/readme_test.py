@@ -1,4 +1,4 @@
-"""What the README shows is so: the example trains, figures are those measured, links hold."""
+"""README.md is correct: its example trains, its figures match benchmarks, and its links work."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ from tests import forked_scripts
 
 ROOT = forked_scripts.ROOT
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-# Rows of the README's table by their names, and its columns.
+# Names and columns of the README's table.
 README_MODES = {
     "terngrad_tf": "ternary",
     "`MultiWorkerMirroredStrategy`": "tensorflow",
@@ -29,7 +29,7 @@ README_COLUMNS = [
     for model, hosts in (("digits", 2), ("alexnet", 4))
     for rate in ("100mbit", "1gbit")
 ]
-# Columns of the page's table.
+# Columns of the table in the docs.
 PAGE_MODES = (
     "no_exchange",
     "ternary",
@@ -47,7 +47,7 @@ PAGE_MODES = (
 
 
 def scripts_of_the_example():
-    """The example as it stands, and without the lines that it marks as new."""
+    """Returns the README's example, and the same without the lines marked as new."""
     (ternary,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     stock, inner = [], False
     for line in ternary.splitlines():
@@ -60,7 +60,7 @@ def scripts_of_the_example():
 
 
 def milliseconds(text, modes):
-    """{(model, hosts, rate, mode): ms} of a Markdown table of steps."""
+    """Returns {(model, hosts, rate, mode): ms} of a Markdown table of step times."""
     models = {"2.1 M weights": "digits", "61 M weights": "alexnet"}
     rates = {name: rate for rate, name in picture.RATES.items()} | {"any": "none"}
     found = {}

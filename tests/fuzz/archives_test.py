@@ -1,4 +1,4 @@
-"""Archives, pickles, CIFAR-10 of any bytes: images come out, or one line tells why not."""
+"""Archives, pickles and CIFAR-10 files of any bytes yield images, or one line with the reason."""
 
 import gzip
 import os
@@ -28,7 +28,7 @@ def files_of(path, max_size=2**20):
 
 
 def tar_seeds():
-    """Returns archives with every kind of header."""
+    """Returns archives with all kinds of headers."""
     long = "long" * 60
     plain = {"a": b"x" * 30, long: b"y" * 700, "\u00fc/b": b"z"}
     found = [pictures.tar(plain), pictures.tar({"a.tar": pictures.tar(plain)})]
@@ -40,7 +40,7 @@ def tar_seeds():
 
 
 def sparse_1_0():
-    """Returns an archive with a sparse file as GNU tar writes it to pax headers."""
+    """Returns an archive with a sparse file in GNU tar's pax format."""
     member = cifar10_archives.entry("sparse")[0]
     member.pax_headers = {
         "GNU.sparse.major": "1",
@@ -64,7 +64,7 @@ class ArchivesTest(fuzzing.FuzzTest):
             file.write(data)
 
     def assert_refused_or(self, function, *arguments):
-        """Returns what a function returns, None where it tells in one line what is wrong."""
+        """Calls a function; returns None if it raises a clear error of one line."""
         try:
             return function(*arguments)
         except DataError as error:
@@ -166,7 +166,7 @@ class ArchivesTest(fuzzing.FuzzTest):
 
 
 def opcodes():
-    """Returns a strategy of pickles of any opcodes, most of them with arguments that fit."""
+    """Returns a strategy of pickles of random opcodes, most of them with valid arguments."""
     arguments = st.one_of(st.binary(max_size=5), st.sampled_from((b"\x01\x02", b"latin1\n")))
     names = st.sampled_from(
         (b"cnumpy\nndarray\n", b"cnumpy\ndtype\n", b"c_codecs\nencode\n")

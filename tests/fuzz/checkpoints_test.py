@@ -1,4 +1,4 @@
-"""Checkpoints of any bytes: they are restored, or one line says why not."""
+"""Checkpoints of any bytes are restored, or one line gives the reason."""
 
 import pathlib
 import sys
@@ -30,7 +30,7 @@ class CheckpointsTest(fuzzing.FuzzTest):
         self.path = checkpoints.latest_checkpoint(self.folder)
         self.files = {path.name: path.read_bytes() for path in self.folder.iterdir()}
 
-    def test_damage_is_told(self):
+    def test_damage_is_reported(self):
         names = sorted(name for name in self.files if "ckpt" in name)
         inputs = st.sampled_from(names).flatmap(
             lambda name: st.tuples(st.just(name), fuzzing.mutated([self.files[name]]))
@@ -49,7 +49,7 @@ class CheckpointsTest(fuzzing.FuzzTest):
         self.fuzz("checkpoints", inputs, check)
         checkpoints.restore(self.checkpoint, self.path)
 
-    def test_damage_of_the_list_is_told(self):
+    def test_damage_of_the_list_is_reported(self):
         def check(content):
             (self.folder / "checkpoint").write_bytes(content)
             try:

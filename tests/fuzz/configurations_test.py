@@ -1,4 +1,4 @@
-"""JSON that describes clusters, runs and boosts: it is taken, or one line says why not."""
+"""JSON of clusters, runs and boosts is accepted, or one line gives the reason."""
 
 import json
 import os
@@ -74,7 +74,7 @@ RUNS = [
 
 
 def places(value, path=()):
-    """Paths of all values inside of one."""
+    """Yields the paths of all nested values."""
     yield path
     if isinstance(value, (dict, list)):
         for key in value if isinstance(value, dict) else range(len(value)):
@@ -83,7 +83,7 @@ def places(value, path=()):
 
 @st.composite
 def changed(draw, values):
-    """JSON with other values, other keys or none at one or two places."""
+    """Changes, adds or removes keys and values of JSON at one or two places."""
     value = json.loads(json.dumps(draw(st.sampled_from(values))))
     for _ in range(draw(st.integers(1, 2))):
         *path, key = draw(st.sampled_from([p for p in places(value) if p] or [(None,)]))
@@ -103,7 +103,7 @@ def changed(draw, values):
 
 
 def hostile(values):
-    """Bytes that are nearly one of some JSON values, or not at all."""
+    """Returns a strategy of damaged JSON and of other bytes."""
     seeds = [json.dumps(value).encode() for value in values]
     texts = changed(values) | ODD.map(json.dumps) | DEEP
     return texts.map(str.encode) | fuzzing.mutated(seeds)
@@ -137,7 +137,7 @@ class ConfigurationsTest(fuzzing.FuzzTest):
                 except ValueError as error:
                     self.assert_clear(program.one_line(error), "environment variable TF_CONFIG")
                     return
-                # TensorFlow reads what was found to be right.
+                # TensorFlow must accept every valid TF_CONFIG.
                 resolver.cluster_spec().as_dict()
                 self.assertIsInstance(resolver.task_id, (int, type(None)))
 
@@ -160,7 +160,7 @@ class ConfigurationsTest(fuzzing.FuzzTest):
         path = self.folder / callback.FILE
 
         def check(content):
-            # A line of anything between two whole ones, which nothing hides.
+            # A hostile line hides neither the line before it nor the line after it.
             line = content.replace(b"\n", b" ").replace(b"\r", b" ")
             path.write_bytes(b"\n".join([good[0].encode(), line, good[1].encode()]))
             found = callback.told_steps(path)
@@ -170,7 +170,7 @@ class ConfigurationsTest(fuzzing.FuzzTest):
         records = [{"step": 12, "cosine": 0.9, "step_seconds": None}]
         self.fuzz("lines of telemetry", hostile(records), check)
 
-    def test_what_they_start_from_is_taken(self):
+    def test_seeds_are_accepted(self):
         for values, name, read in (
             (RANK_TABLES, "table.json", lambda path: cluster_from_rank_table(path, 0)),
             (BOOSTS, "boost.json", boost_config.read_boost_config),

@@ -1,4 +1,4 @@
-"""Servers that answer by any bytes: the file arrives, or one line tells why not."""
+"""Servers that answer with any bytes: the file arrives, or one line gives the reason."""
 
 import hashlib
 import os
@@ -47,7 +47,7 @@ class DownloadsTest(fuzzing.FuzzTest):
             os.makedirs(self.folder, exist_ok=True)
             with open(os.path.join(self.folder, PARTIAL), "wb") as partial:
                 partial.write(DATA[: len(answer) % 512])
-            # What is resumed, sent on or asked for twice gets the same answer.
+            # Repeated, resumed and redirected requests get the same answer.
             self.server.faults = [servers.raw(answer)] * 9
             try:
                 path = download.fetch_file(file, self.folder, pauses=(), patience=2)

@@ -1,4 +1,4 @@
-"""Flags of all programs with values of any kind: taken, or one line says which is wrong and why."""
+"""Flags of all programs with any values are accepted, or one line names the flag and the reason."""
 
 import contextlib
 import io
@@ -65,7 +65,7 @@ def validate_average(values):
         flags.config_of(values, phase_2.AverageConfig)
 
 
-# Flags that each needs, and what looks at the rest.
+# Module, required flags, and validation of the other flags.
 PROGRAMS = {
     "mnist_train": (experiments.training("mnist"), [], validate_training),
     "imagenet_train": (experiments.training("imagenet"), [], validate_training),
@@ -104,7 +104,7 @@ def command_lines(draw, names):
 
 class FlagsTest(fuzzing.FuzzTest):
     def call(self, name, define_flags, main, arguments):
-        """Runs a program; fails unless it ends well or with one clear line."""
+        """Runs a program, which must end without error or with one clear line."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             status = program.run_program("", define_flags, main, [name, *arguments])
@@ -129,7 +129,7 @@ class FlagsTest(fuzzing.FuzzTest):
                 self.fuzz(f"flags of {name}", command_lines(names_of(module)), check)
             self.assertEqual(os.listdir(folder), [])
 
-    def test_each_number_that_no_computer_bears_is_refused_by_the_name_of_its_flag(self):
+    def test_impossible_numbers_are_refused_by_flag(self):
         programs = {
             name: (module.define_flags, needed, validate)
             for name, (module, needed, validate) in PROGRAMS.items()

@@ -1,8 +1,8 @@
-"""Hostile inputs for parsers: few in every run of the tests, as many as fit with `--fuzz-seconds`.
+"""Hostile inputs for parsers: a few in every test run, many with `--fuzz-seconds`.
 
-    pytest tests/fuzz --fuzz-seconds 600     # each fuzzer gets so long
+    pytest tests/fuzz --fuzz-seconds 600     # for each fuzzer
 
-A fuzzer is a test that calls `FuzzTest.fuzz`. How many inputs there were is told at the end.
+A fuzzer is a test that calls `FuzzTest.fuzz`. pytest's summary shows the number of inputs.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import pytest
 from hypothesis import strategies as st
 
 NUM_CASES = 50
-# An input that takes so long, or so much memory, has found a loop or a bomb.
+# An input that takes longer, or more memory, has found a loop or a bomb.
 MAX_SECONDS = 20
 MAX_BYTES = 2**30
 _ROUND = 500
@@ -33,13 +33,13 @@ class FuzzTest(unittest.TestCase):
         self._report = request.node.user_properties
 
     def fuzz(self, what, inputs, check, num_cases=NUM_CASES):
-        """Gives a check inputs until time is up; without `--fuzz-seconds`, always the same few.
+        """Gives inputs to a check until time is up; without `--fuzz-seconds`, always the same few.
 
         Args:
-            what: str, what gets the inputs, for the summary.
+            what: str, name of the tested inputs, for the summary.
             inputs: hypothesis strategy.
-            check: function of an input that fails where it is not treated as it should be. It may
-                take `MAX_SECONDS` and `MAX_BYTES`.
+            check: function of an input, which fails if the input is treated wrongly. It may take
+                `MAX_SECONDS` and `MAX_BYTES`.
             num_cases: number of inputs without `--fuzz-seconds`.
         """
         count = 0
@@ -71,7 +71,7 @@ class FuzzTest(unittest.TestCase):
             self._report.append(("fuzz", (what, count)))
 
     def assert_clear(self, error, *parts):
-        """Fails unless an error is one printable line of limited length that holds the parts."""
+        """Asserts that an error is one short, printable line that contains the parts."""
         line = str(error)
         self.assertTrue(line.isprintable(), ascii(line))
         self.assertLessEqual(len(line), 1000)
@@ -81,10 +81,10 @@ class FuzzTest(unittest.TestCase):
 
 @contextlib.contextmanager
 def limited(seconds=MAX_SECONDS, num_bytes=MAX_BYTES):
-    """Fails where the block takes longer or makes the process grow by more than that.
+    """Fails if the block takes too long, or makes the process grow too much.
 
-    Code that does not listen to the alarm is ended with the process, after a traceback; but late:
-    a machine that stands still for a minute is no fault of the code.
+    Code that ignores the alarm ends with the process, after a traceback. The limit for this is 15
+    times as long, since a machine that stalls for a minute is no fault of the code.
     """
 
     def ring(*_):
@@ -106,7 +106,7 @@ def limited(seconds=MAX_SECONDS, num_bytes=MAX_BYTES):
 
 
 def peak_memory():
-    """Returns the most memory that this process ever had, in bytes."""
+    """Returns the peak memory of this process in bytes."""
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
@@ -131,13 +131,13 @@ _TEXTS = (
 
 
 def mutated(seeds, max_edits=6):
-    """Returns a strategy of bytes that begin as one of `seeds` and are damaged at a few places.
+    """Returns a strategy of bytes that are one of `seeds`, damaged at a few places.
 
     Args:
         seeds: list of bytes, valid inputs.
-        max_edits: int, how many places at most.
+        max_edits: int, maximum number of places.
     """
-    # Each edit has a random number of its own, so that a failure is shrunk to the edits it needs.
+    # Each edit has its own random number, so hypothesis can shrink a failure to the edits it needs.
     edits = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=max_edits)
     return st.builds(_edited, st.sampled_from(seeds), edits, st.just(seeds))
 
@@ -151,7 +151,7 @@ def _edited(data, edits, seeds):
 
 def _edit(data, draw, seeds):
     edit = draw.choice(_EDITS)
-    # Most formats decide at the beginning what the rest means.
+    # In most formats the first bytes decide what follows.
     at = draw.randint(0, min(len(data), draw.choice((2**6, 2**9, 2**62))))
     size = draw.randint(1, 6) ** 4
     if edit == "set":

@@ -1,4 +1,4 @@
-"""What finds faults in parsers can itself fail."""
+"""The fuzzing helpers detect failures, loops and bombs."""
 
 import pathlib
 import subprocess
@@ -19,7 +19,7 @@ class FuzzingTest(fuzzing.FuzzTest):
         self._seconds = 0
         self._report = self.reported = []
 
-    def test_checks_get_many_inputs_and_their_failures_come_out(self):
+    def test_checks_get_many_inputs_and_their_failures_are_raised(self):
         seen = set()
         self.fuzz("a", st.binary(max_size=9), seen.add, num_cases=30)
         self.assertGreater(len(seen), 20)
@@ -36,7 +36,7 @@ class FuzzingTest(fuzzing.FuzzTest):
         self.assertGreater(len(seen), 5)
         self.assertEqual(self.reported, [("fuzz", ("a", len(seen)))])
 
-    def test_damage_is_manifold(self):
+    def test_damage_varies(self):
         seeds = [bytes(range(256)) * 9, b"a" * 5000]
         seen = set()
         self.fuzz("a", fuzzing.mutated(seeds), seen.add, num_cases=200)
@@ -49,7 +49,7 @@ class FuzzingTest(fuzzing.FuzzTest):
                     time.sleep(0.01)
 
     def test_bombs_fail(self):
-        # In a process of its own: one that has had much memory may have it again.
+        # Uses a new process, whose peak memory is still low.
         program = """
 from tests.fuzz import fuzzing
 

@@ -1,4 +1,4 @@
-"""Images and MNIST's files of any bytes: pixels come out, or one line tells why not."""
+"""Images and MNIST files of any bytes yield pixels, or one line with the reason."""
 
 import gzip
 import os

@@ -1,4 +1,4 @@
-"""Lists of labels, classes, names and boxes of any bytes, and annotations in XML."""
+"""Lists of labels, classes, names and boxes, and XML annotations, of any bytes."""
 
 import json
 import os
@@ -25,14 +25,14 @@ class ListsTest(fuzzing.FuzzTest):
         self.path = os.path.join(self.folder, "file")
 
     def assert_refused_or(self, function, *arguments):
-        """Returns what a function returns, None where it tells in one line what is wrong."""
+        """Calls a function; returns None if it raises a clear error of one line."""
         try:
             return function(*arguments)
         except DataError as error:
             self.assert_clear(error, self.path)
 
     def fuzz_file(self, what, seeds, check):
-        """Gives a check the path of a file that is damaged."""
+        """Runs a check with damaged contents of the file `self.path`."""
 
         def written(data):
             with open(self.path, "wb") as file:
@@ -70,7 +70,7 @@ class ListsTest(fuzzing.FuzzTest):
                 self.assertEqual(numbers, list(range(first, first + len(names))))
                 self.assertEqual([pair[2] for pair in pairs], list(names))
                 return
-            # Without numbers each line names its own class, and none tells another number.
+            # Without numbers, each line is a class name, and no line has a number.
             self.assertEqual((first, lines[: len(names)]), (1, list(names)))
             self.assertFalse(any(lines[len(names) :]))
             self.assertFalse(any(re.match(r"\d+:", line) for line in lines))
@@ -156,7 +156,7 @@ class ListsTest(fuzzing.FuzzTest):
                 f"ImageNet's devkit: {what}",
                 fuzzing.mutated([files[place]]),
                 lambda data, place=place: check(data, place),
-                num_cases=3,  # each takes a process
+                num_cases=3,  # each starts a process
             )
 
 

@@ -1,4 +1,4 @@
-"""TFRecord files of any bytes: records are counted, or one line tells file and record."""
+"""TFRecord files of any bytes are counted, or one line names file and record."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ from tests.slim_data import pictures, samples
 
 
 def seeds(*files):
-    """Returns the bytes of TFRecord files of these records."""
+    """Returns TFRecord files, as bytes, that hold these records."""
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for i, records in enumerate(files):

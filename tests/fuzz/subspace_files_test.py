@@ -1,4 +1,4 @@
-"""Files of subspaces and snapshots of any bytes: they are read, or one line says why not."""
+"""Subspace and snapshot files of any bytes are read, or one line gives the reason."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def safetensors(header, data):
 
 @st.composite
 def changed_headers(draw, files):
-    """Files of the format with a header that says something else at one or two places."""
+    """Returns safetensors files whose header is changed at one or two places."""
     whole = draw(st.sampled_from(files))
     (length,) = struct.unpack("<Q", whole[:8])
     header, data = json.loads(whole[8 : 8 + length]), whole[8 + length :]
@@ -135,7 +135,7 @@ class SubspaceFilesTest(fuzzing.FuzzTest):
             check(content)
         self.fuzz("weight snapshots", fuzzing.mutated(files) | changed_headers(files), check)
 
-    def test_what_is_no_file_is_not_waited_for(self):
+    def test_pipes_are_refused_without_waiting(self):
         for suffix in (".npy", ".safetensors"):
             pipe = self.folder / f"pipe{suffix}"
             os.mkfifo(pipe)

@@ -1,4 +1,4 @@
-"""`terngrad run --background` and `terngrad stop`: what is ended, and what never is."""
+"""`terngrad run --background` and `terngrad stop` end the right processes, and no others."""
 
 import os
 import pathlib
@@ -15,7 +15,7 @@ SCRIPT = str(pathlib.Path(__file__).with_name("train.py"))
 
 
 def is_alive(pid):
-    """Whether a process runs; one that ended may stay listed until its parent asks for it."""
+    """Returns True if a process runs and is no zombie."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text("utf-8")
     except FileNotFoundError:
@@ -32,7 +32,7 @@ class BackgroundTest(tf.test.TestCase):
         self.pid_file = background.pid_file(self.log)
 
     def terngrad(self, *arguments):
-        """Exit status and lines of the command `terngrad`."""
+        """Returns exit status and output lines of the command `terngrad`."""
         done = subprocess.run(
             [sys.executable, "-m", "terngrad_tf", *map(str, arguments)],
             cwd=self.folder,
@@ -45,7 +45,7 @@ class BackgroundTest(tf.test.TestCase):
         )
         return done.returncode, done.stdout.splitlines()
 
-    def test_a_run_goes_on_until_it_is_stopped(self):
+    def test_a_run_continues_until_it_is_stopped(self):
         run = ("run", "--background", self.log, "-np", "2", SCRIPT)
         status, lines = self.terngrad(*run, "wait")
         self.assertEqual(status, 0, lines)
@@ -70,7 +70,7 @@ class BackgroundTest(tf.test.TestCase):
         self.assertEqual(self.log.read_text().splitlines()[-1], "terngrad run: ended by SIGTERM")
         self.assertEqual(self.terngrad("stop", self.log), (0, [f"{self.log}: Stopped already."]))
 
-    def test_what_fails_at_the_start_is_told_on_the_terminal(self):
+    def test_failures_at_the_start_are_shown_on_the_terminal(self):
         run = ("run", "--background", self.log)
         for arguments, expected, message in (
             (["-np", "2", SCRIPT, "fail"], 1, "worker 1 on this machine ended with status 1: Val"),
@@ -95,7 +95,7 @@ class BackgroundTest(tf.test.TestCase):
         self.assertIsNotNone(background.stop(self.log, grace_seconds=0.5))
         self.assertFalse(self.pid_file.exists())
 
-    def test_a_process_that_got_the_number_later_is_left_alone(self):
+    def test_a_later_process_with_the_same_pid_is_left_alone(self):
         other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         self.addCleanup(other.wait)
         self.addCleanup(other.kill)
@@ -105,7 +105,7 @@ class BackgroundTest(tf.test.TestCase):
         self.assertIsNone(other.poll())
         self.assertFalse(self.pid_file.exists())
 
-    def test_pid_files_of_any_content_are_refused_and_nothing_is_ended(self):
+    def test_invalid_pid_files_are_refused_and_end_no_process(self):
         own = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
         for content in (
             b"",
@@ -130,7 +130,7 @@ class BackgroundTest(tf.test.TestCase):
             with self.assertRaisesRegex(background.BackgroundError, "must be a regular file"):
                 background.stop(path)
 
-    def test_links_in_the_place_of_pid_files_are_not_followed(self):
+    def test_links_in_place_of_pid_files_are_not_followed(self):
         precious = self.folder / "precious"
         precious.write_text("kept")
         (self.folder / f"{self.pid_file.name}.part").symlink_to(precious)

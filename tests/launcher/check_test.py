@@ -44,7 +44,7 @@ class CheckTest(tf.test.TestCase):
             self.assertBetween(rate, 20.0, 200.0)
         self.assertIn("expected exchange of 25,000,000 gradients among 2 machines:", lines)
         self.assertTrue([line for line in lines if line.startswith("  float32 (grad_bits=32)")])
-        # A port that is taken, a machine that is not there.
+        # A port that is in use, and a machine that does not exist.
         taken = "import socket; s = socket.create_server(('', 2222)); print(1, flush=True); input()"
         listener = subprocess.Popen(
             cluster.network.on_host(1, [sys.executable, "-c", taken]),
@@ -60,7 +60,7 @@ class CheckTest(tf.test.TestCase):
         self.assertStartsWith(faults[0], "fault: 10.92.0.99: ssh failed: ")
         self.assertStartsWith(faults[1], f"fault: {second} cannot listen on port 2222: Address al")
 
-    def test_differences_are_told(self):
+    def test_differences_are_reported(self):
         found = check.Findings()
         found.machines = {
             "a": TOLD,
@@ -92,7 +92,7 @@ class CheckTest(tf.test.TestCase):
             ],
         )
 
-    def test_each_meets_each_once_and_no_machine_measures_two_links_at_a_time(self):
+    def test_each_pair_is_measured_once_and_no_machine_measures_two_links_at_a_time(self):
         machines = list("abcde")
         rounds = list(check._rounds(machines))
         for pairs in rounds:

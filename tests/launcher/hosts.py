@@ -1,4 +1,4 @@
-"""Hosts of their own, in network namespaces, which ssh reaches."""
+"""Hosts in network namespaces, reachable by ssh."""
 
 import dataclasses
 import getpass
@@ -35,7 +35,7 @@ class Cluster:
     servers: list[subprocess.Popen]
 
     def start(self, *arguments, host=0, folder, **environment):
-        """`terngrad run` on a host, as a `subprocess.Popen` with pipes of text."""
+        """Starts `terngrad run` on a host; returns a `subprocess.Popen` with text pipes."""
         command = [sys.executable, "-m", "terngrad_tf", "run", *arguments]
         return subprocess.Popen(
             self.network.on_host(host, command),
@@ -48,10 +48,10 @@ class Cluster:
 
 
 def up(test, prefix, subnet, folder, num_hosts=2, link="none", home=None, mounts=()):
-    """A `Cluster` until the test is cleaned up; skips the test where there can be none.
+    """Returns a `Cluster` that the test cleans up; skips the test if it cannot be created.
 
-    Over ssh, the hosts have the folder `home`, by default that of the user. The folders `mounts`
-    are empty disks of 1 MB there, for all but the first host.
+    Over ssh, the home folder is `home`, by default the user's. On all hosts but the first, the
+    folders `mounts` are empty disks of 1 MB.
     """
     if SSHD is None or shutil.which("ssh") is None:
         test.skipTest("needs OpenSSH: apt-get install openssh-server openssh-client")
@@ -102,7 +102,7 @@ def up(test, prefix, subnet, folder, num_hosts=2, link="none", home=None, mounts
 
 
 def free_port():
-    """A TCP port that nobody listens on."""
+    """Returns an unused TCP port."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return sock.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What `terngrad run` shows of lines, and of progress bars that rewrite one."""
+"""How `terngrad run` shows lines, and progress bars that rewrite a line."""
 
 import io
 import sys
@@ -10,7 +10,7 @@ from terngrad_tf.launcher.output.lines import read_lines
 
 
 class Chunks(io.RawIOBase):
-    """A stream of which each read returns a chunk."""
+    """A stream whose reads each return one chunk."""
 
     def __init__(self, chunks):
         self._chunks = iter(chunks)
@@ -25,19 +25,19 @@ class Chunks(io.RawIOBase):
 
 
 def of_bytes(*chunks, progress_seconds=1e9):
-    """Lines of a stream that brings chunks one after another."""
+    """Returns the lines of a stream of chunks."""
     pieces = [chunk[i : i + 4096] for chunk in chunks for i in range(0, len(chunk), 4096)]
     return list(read_lines(io.BufferedReader(Chunks(pieces)), progress_seconds))
 
 
 class LinesTest(unittest.TestCase):
-    def test_lines_are_whole_wherever_chunks_end(self):
+    def test_lines_do_not_depend_on_chunks(self):
         text = "one\n\n  two\r\nthree é\nlast".encode()
         wanted = ["one", "", "  two", "three é", "last"]
         for i in range(len(text)):
             self.assertEqual(of_bytes(text[:i], text[i:]), wanted)
 
-    def test_progress_bar_is_its_last_state(self):
+    def test_only_the_last_state_of_a_progress_bar_is_shown(self):
         bar = b"".join(b"\b\b\r%d/180 ======" % i for i in range(181))
         self.assertEqual(
             of_bytes(b"Epoch 1\n", bar, b"\nEpoch 2\n"), ["Epoch 1", "180/180 ======", "Epoch 2"]

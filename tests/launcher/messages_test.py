@@ -1,4 +1,4 @@
-"""What goes wrong between machines is one line on the terminal where the command was typed."""
+"""An error between machines is one line on the terminal of the command."""
 
 import contextlib
 import os
@@ -20,15 +20,15 @@ from tests.launcher import hosts
 SCRIPT = str(pathlib.Path(__file__).with_name("train.py"))
 KERAS = str(pathlib.Path(__file__).with_name("train_keras.py"))
 TRAINING_PORT = 2222
-# How long to wait for a line. Idle machines show each within 30 s.
+# Timeout for a line. Idle machines show each within 30 s.
 PATIENCE_SECONDS = 100
 
 
 class Terminal:
-    """A command, and the lines that a user sees.
+    """A command and its output lines.
 
     Args:
-        process: `subprocess.Popen` with pipes of text.
+        process: `subprocess.Popen` with text pipes.
     """
 
     def __init__(self, process):
@@ -46,7 +46,7 @@ class Terminal:
             self.lines.append(line.rstrip("\n"))
 
     def wait_for(self, pattern):
-        """Waits for a line that contains a pattern; returns it, or None if the command ended."""
+        """Waits for a line that matches a pattern; returns it, or None if the command ended."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             is_over = self.process.poll() is not None
@@ -65,8 +65,8 @@ class Terminal:
         """Waits for the end, and returns the exit status."""
         return self.process.wait(PATIENCE_SECONDS)
 
-    def told(self):
-        """Lines of `terngrad run` itself."""
+    def own_lines(self):
+        """Returns the lines of `terngrad run` itself."""
         return [line for line in self.lines if line.startswith("terngrad run: ")]
 
 
@@ -86,7 +86,7 @@ class MessagesTest(tf.test.TestCase):
         self.port = 3000
 
     def terminal(self, *arguments, host=0, ssh="", folder=None, **environment):
-        """`terngrad run` on a host with ports of its own, if it is given hosts."""
+        """Starts `terngrad run` on a host, on unused ports if it gets hosts."""
         own = ()
         if "-H" in arguments:
             self.port += 10
@@ -100,7 +100,7 @@ class MessagesTest(tf.test.TestCase):
         return Terminal(process)
 
     def wrapper(self, name, path):
-        """A Python that finds modules in `path` first, as another installation would."""
+        """Returns a Python that finds modules in `path` first, like another installation."""
         python = self.folder / name
         path = shlex.quote(str(path))
         python.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {sys.executable} "$@"\n')
@@ -108,18 +108,18 @@ class MessagesTest(tf.test.TestCase):
         return str(python)
 
     def check(self, terminal, status, pattern):
-        """That the command ended with a status, and a single line of its own."""
+        """Checks the exit status, and that the command itself wrote a single line, which matches."""
         self.assertEqual(terminal.status(), status, terminal.lines)
         self.assertIsNotNone(terminal.wait_for(pattern), terminal.lines)
-        self.assertLen(terminal.told(), 1)
-        self.assertRegex(terminal.told()[0], pattern)
+        self.assertLen(terminal.own_lines(), 1)
+        self.assertRegex(terminal.own_lines()[0], pattern)
 
     def test_before_the_processes_start(self):
         first, second, _, fourth = self.names
         both = ("-H", f"{first},{second}")
         script = self.empty / "own.py"
         script.write_text("print(1)\n")
-        # Other installations: another version, a clock that is an hour ahead.
+        # Other installations: another version, and a clock that is an hour ahead.
         other = self.folder / "other"
         for part in ("common", "launcher"):
             shutil.copytree(hosts.ROOT / "terngrad_tf" / part, other / "terngrad_tf" / part)
@@ -146,7 +146,7 @@ class MessagesTest(tf.test.TestCase):
         version = self.wrapper("version", other)
         clock = self.wrapper("clock", f"{skewed}:{hosts.ROOT}")
         rows = [
-            # A host that is down, or a wrong name.
+            # A host that is down or misspelled.
             (
                 ("-H", f"{first},10.94.0.99", SCRIPT),
                 {},
@@ -159,14 +159,14 @@ class MessagesTest(tf.test.TestCase):
                 2,
                 "no-such-host: ssh failed: .*resolve.*E82",
             ),
-            # A wrong port of ssh.
+            # A wrong ssh port.
             (
                 (*both, SCRIPT),
                 {"ssh": "-p 2299"},
                 2,
                 f"{second}: ssh failed: .*Connection refused.*E83",
             ),
-            # A port that is taken there.
+            # A port in use on the other host.
             (
                 (*both, "--port", "4000", SCRIPT),
                 {},
@@ -199,9 +199,9 @@ class MessagesTest(tf.test.TestCase):
                 0,
                 rf"the clock of {second} is \+3600 s off this machine",
             ),
-            # TF_CONFIG.
+            # A TF_CONFIG that is already set.
             ((*both, SCRIPT), {"TF_CONFIG": "{}"}, 2, "TF_CONFIG is set already; unset it.*E90"),
-            # The script is missing there, and a disk is full.
+            # A missing script on the other host, and a full disk.
             (
                 (*both, str(script)),
                 {},
@@ -214,7 +214,7 @@ class MessagesTest(tf.test.TestCase):
                 1,
                 f"worker 1 on {second} ended with status 1: OSError: .*No space left .*E92",
             ),
-            # No terngrad_tf there.
+            # A host without terngrad_tf.
             (
                 (*both, "--python", "/usr/bin/python3", SCRIPT),
                 {"PYTHONPATH": ""},
@@ -239,7 +239,7 @@ class MessagesTest(tf.test.TestCase):
                 self.check(self.terminal(*arguments, **more), *expected)
 
     def firewall(self, host, rule):
-        """Drops packets that come to a host; returns False if this machine cannot."""
+        """Drops packets to a host; returns False if this machine has no firewall."""
         if shutil.which("nft") is None:
             return False
         rules = f"table inet f {{ chain c {{ type filter hook input priority 0; {rule}; }}; }}"
@@ -257,9 +257,9 @@ class MessagesTest(tf.test.TestCase):
         self.assertIsNotNone(second.wait_for(line), second.lines)
         self.assertIsNotNone(first.wait_for("waiting for machine 1$"), first.lines)
         for terminal in (first, second):
-            self.assertLen(terminal.told(), 1)
+            self.assertLen(terminal.own_lines(), 1)
 
-    def test_while_they_run(self):
+    def test_while_processes_run(self):
         first, _, third, fourth = self.names
         if not self.firewall(3, f"tcp dport {TRAINING_PORT} drop"):
             self.skipTest("needs nft, and a kernel that has it: apt-get install nftables")
@@ -267,7 +267,7 @@ class MessagesTest(tf.test.TestCase):
         blocked = self.terminal(*port, "-H", f"{first},{fourth}", KERAS)
         frozen = self.terminal("-H", f"{first},{third}", SCRIPT, "wait")
         self.assertIsNotNone(frozen.wait_for(r"\[1\] ready"), frozen.lines)
-        # All of the third host stops.
+        # Stops all processes of the third host.
         pids = subprocess.run(
             ["ip", "netns", "pids", "tlmsg2"], capture_output=True, text=True, check=True
         ).stdout.split()
@@ -279,10 +279,10 @@ class MessagesTest(tf.test.TestCase):
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGCONT)
-        # Either ssh or the missing heartbeats tell first.
-        self.assertLen(frozen.told(), 1)
+        # Either ssh or the missing heartbeats report it first.
+        self.assertLen(frozen.own_lines(), 1)
         self.assertRegex(
-            frozen.told()[0],
+            frozen.own_lines()[0],
             f"lost {third}: (no sign of life for 20 s|the connection broke, or).*E93",
         )
         line = r"^\[0\] waiting for worker 1 \(10\.94\.0\.4:2222: timed out\)$"

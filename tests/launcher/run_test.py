@@ -32,7 +32,7 @@ def start(*arguments, **environment):
 
 
 def result(process, timeout=120):
-    """Lines of standard output, those of standard error, and the status."""
+    """Returns the lines of standard output and of standard error, and the status."""
     try:
         output, errors = process.communicate(timeout=timeout)
     finally:
@@ -41,7 +41,7 @@ def result(process, timeout=120):
 
 
 def wait_for(process, text, count):
-    """Reads lines until so many end with a text; the lines after them are read by a thread."""
+    """Reads until `count` lines end with `text`; a thread reads the rest."""
     for line in process.stdout:
         count -= line.rstrip().endswith(text)
         if not count:
@@ -65,7 +65,7 @@ class OneMachineTest(tf.test.TestCase):
         line = "worker 1 on this machine ended with status 1: ValueError: bad luck"
         self.assertEqual(errors[-1], f"terngrad run: {line}")
 
-    def test_process_that_was_told_of_a_failure_is_not_its_cause(self):
+    def test_process_that_reports_a_peers_failure_is_not_its_cause(self):
         _, errors, status = result(start("-np", "2", SCRIPT, "told"))
         self.assertEqual(status, 1)
         self.assertEndsWith(
@@ -110,7 +110,7 @@ class OneMachineTest(tf.test.TestCase):
         process = start("-np", "1", SCRIPT, "wait")
         wait_for(process, "ready", 1)
         process.kill()
-        # The process holds the other end of the pipes until it ends.
+        # The process holds the pipes open until it ends.
         self.assertEqual(result(process, 60)[2], -signal.SIGKILL)
 
     def test_programs_modules_and_variables(self):
@@ -124,7 +124,7 @@ class OneMachineTest(tf.test.TestCase):
         self.assertEqual(status, 0, errors)
         self.assertStartsWith(lines[0], "[0] usage")
 
-    def test_workers_and_servers_at_addresses_have_variables_of_their_own(self):
+    def test_workers_and_servers_at_addresses_have_their_own_variables(self):
         ports = [hosts.free_port() for _ in range(3)]
         first, second, server = (f"127.0.0.1:{port}" for port in ports)
         where = ("--worker-hosts", f"{first},{second}", "--ps-hosts", server)
@@ -147,7 +147,7 @@ class OneMachineTest(tf.test.TestCase):
             self.assertIn(f"[{label}] {line}", lines)
             log = pathlib.Path(logs.replace("{rank}", label.replace(" ", "_")))
             self.assertIn(line, log.read_text(encoding="utf-8").splitlines())
-        # What would start is told as a line for a shell, without what the shell has, or secrets.
+        # A dry run prints shell commands without secrets and without the shell's environment.
         lines, errors, status = result(
             start("--dry-run", *command, TF_MINE="7", TERNGRAD_TF_TOKEN=TOKEN)
         )
@@ -173,12 +173,12 @@ class OneMachineTest(tf.test.TestCase):
             return ("--rank-table", path)
 
         names = ("CUDA_VISIBLE_DEVICES", "TF_CONFIG")
-        # What the shell says about devices would win.
+        # A value from the shell's environment would take precedence.
         shown = os.environ.pop(names[0], None)
         if shown is not None:
             self.addCleanup(os.environ.__setitem__, names[0], shown)
         port = hosts.free_port()
-        # As in the tutorial: the name and addresses of the only server are nobody's.
+        # As in the tutorial: no machine has the name and addresses of the only server.
         only = table(("10.*.*.*", 4, "192.1.27.6"), ("10.*.*.*", 5, "192.2.27.6"))
         command = (*only, "--port", str(port), SCRIPT, "environment", *names)
         lines, errors, status = result(start(*command))
@@ -189,7 +189,7 @@ class OneMachineTest(tf.test.TestCase):
             config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
             config = json.dumps(config)
             self.assertIn(f"[{rank}] CUDA_VISIBLE_DEVICES={device} TF_CONFIG={config}", lines)
-        # Of several machines, each starts its own processes.
+        # With several machines, each starts its own processes.
         others = (("198.51.100.1", 0, "198.51.100.1"), ("other", 3, "127.0.0.1"))
         lines, errors, status = result(
             start(*table(*others), "--port", str(port), SCRIPT, "environment", *names)
@@ -216,10 +216,10 @@ class OneMachineTest(tf.test.TestCase):
         first, second = sorted(lines)
         self.assertStartsWith(first, "[0] 2 processes, weights ")
         self.assertEqual(first[4:], second[4:])
-        # What TensorFlow writes while it is imported is left out.
+        # TensorFlow's messages during import are hidden.
         self.assertEmpty(errors)
 
-    def test_tensorflows_remarks_are_hidden_at_the_level_that_hides_them(self):
+    def test_tensorflows_remarks_are_hidden_by_level(self):
         lines = [
             "WARNING: All log messages before absl::InitializeLog() is called are written to"
             " STDERR",
@@ -245,7 +245,7 @@ class OneMachineTest(tf.test.TestCase):
         self.assertEqual(sum(line.count("x") for line in lines[1:]), 200_000)
         self.assertLess(max(map(len, lines)), 100_000)
 
-    def test_what_cannot_be_run_is_one_line(self):
+    def test_impossible_commands_are_one_line(self):
         token_file = os.path.join(self.get_temp_dir(), "token")
         pathlib.Path(token_file).write_text("short", encoding="utf-8")
         for arguments, message in (
@@ -340,8 +340,8 @@ class SeveralMachinesTest(tf.test.TestCase):
         self.assertEqual(
             told, f"[1] TF_CONFIG={json.dumps(config)} TF_MINE=7 TERNGRAD_TF_TOKEN={TOKEN}"
         )
-        # A folder that only the first host should have; here both see it, so it is copied onto
-        # itself.
+        # The first host's file is copied to the other; here they share the folder, so it is copied
+        # onto itself.
         (self.folder / "own.py").write_text("print('own')\n", encoding="utf-8")
         lines, errors, status = result(self.start(*over_ssh, "--sync", "own.py"))
         self.assertEqual(status, 0, errors)
@@ -376,7 +376,7 @@ class SeveralMachinesTest(tf.test.TestCase):
         first, second = map(result, both("end"))
         self.assertEqual((first[2], second[2]), (0, 0), first[1] + second[1])
         self.assertEqual(first[0] + second[0], [f"[{i}] worker {i} of 2 end" for i in (0, 1)])
-        # One machine is told to end: all save, and both tell the same.
+        # One machine gets SIGTERM: all save, and both exit with the same status.
         first, second = both("save")
         wait_for(second, "ready", 1)
         second.send_signal(signal.SIGTERM)
@@ -389,7 +389,7 @@ class SeveralMachinesTest(tf.test.TestCase):
         self.assertNotEqual(first.wait(60), 0)
 
     @pytest.mark.slow
-    def test_goes_on_without_a_lost_machine_and_with_it_when_it_is_back(self):
+    def test_continues_without_a_lost_machine_and_with_it_when_it_is_back(self):
         mark = self.folder / "was_alone"
         elastic = ("--max-restarts", "1", "--min-workers", "1", SCRIPT, "elastic", str(mark))
         process = self.start("-H", self.names, *self.ssh, *elastic)

@@ -1,4 +1,4 @@
-"""A supervised program is started again where that helps, and ends when it is told to."""
+"""A supervisor restarts its program after failures that may pass, and ends on signals."""
 
 import pathlib
 import signal
@@ -9,7 +9,7 @@ import time
 import pytest
 import tensorflow as tf
 
-# Supervises a Python script with the rest of the arguments.
+# Supervises a Python script with the remaining arguments.
 SUPERVISOR = """
 import sys
 from terngrad_tf.launcher import supervisor
@@ -19,7 +19,7 @@ report = lambda line: print(f"report: {line}", flush=True)
 command = [sys.executable, "-c", *command]
 sys.exit(supervisor.supervise(command, int(max_restarts), {3: "lost"}, report, {76: "more came"}))
 """
-# Ends as the next argument says: with a status, or by a signal where it is negative.
+# Ends with the next argument: a status, or the negative number of a signal.
 ENDS = """
 import os, sys
 log, *ends = sys.argv[1:]
@@ -28,7 +28,7 @@ with open(log, "a") as file:
 end = int(ends[os.path.getsize(log) - 1])
 sys.exit(end) if end >= 0 else os.kill(os.getpid(), -end)
 """
-# Counts interrupts until none came for half a second, then tells how many there were.
+# Counts interrupts until none came for half a second, then prints the count.
 COUNTS = """
 import signal, sys, time
 count = 0
@@ -44,7 +44,7 @@ print(f"{count} interrupts", flush=True)
 sys.exit(130)
 """
 SLEEPS = "import time; print('ready', flush=True); time.sleep(100)"
-# The signal may come while "ready" is still being printed, where `print` may not be called again.
+# Uses `os.write`: the signal may interrupt `print`, which is not reentrant.
 TELLS = f"""
 import os, signal, sys
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(os.write(1, b"told to end\\n") and None))
@@ -67,14 +67,14 @@ class SupervisorTest(tf.test.TestCase):
         return process
 
     def supervise(self, max_restarts, *ends):
-        """Exit status, number of processes, and what was reported."""
+        """Returns exit status, number of processes, and reports."""
         log = pathlib.Path(self.get_temp_dir()) / self.id()
         log.unlink(missing_ok=True)
         process = self.start(max_restarts, ENDS, log, *ends)
         out, _ = process.communicate(timeout=60)
         return process.returncode, log.stat().st_size, out.splitlines()
 
-    def test_a_killed_process_and_a_status_that_may_pass_are_started_again(self):
+    def test_killed_processes_and_passing_statuses_are_restarted(self):
         self.assertEqual(
             self.supervise(5, -signal.SIGKILL, 3, 0),
             (
@@ -92,7 +92,7 @@ class SupervisorTest(tf.test.TestCase):
         self.assertEqual((status, processes), (128 + signal.SIGSEGV, 2))
         self.assertRegex(reports[-1], r"signal 11 .*; no restart is left of 1$")
 
-    def test_ends_that_are_expected_do_not_count(self):
+    def test_expected_ends_do_not_count(self):
         status, processes, reports = self.supervise(1, 76, 3, 76, 76, 0)
         self.assertEqual((status, processes), (0, 5))
         more = "report: more came"
@@ -102,7 +102,7 @@ class SupervisorTest(tf.test.TestCase):
         for end in (0, 1, 2, 130):
             self.assertEqual(self.supervise(5, end, 0), (end, 1, []))
 
-    def test_being_told_to_end_ends_both(self):
+    def test_signals_end_supervisor_and_program(self):
         for script, number, status in (
             (SLEEPS, signal.SIGTERM, 128 + signal.SIGTERM),
             (STUBBORN, signal.SIGTERM, 128 + signal.SIGKILL),
@@ -116,7 +116,7 @@ class SupervisorTest(tf.test.TestCase):
             self.assertEqual(process.returncode, status)
             self.assertEqual(out, "1 interrupts\n" if script == COUNTS else "")
 
-    def test_where_the_supervisor_is_killed_the_program_is_told_to_end(self):
+    def test_a_killed_supervisor_ends_the_program_with_sigterm(self):
         process = self.start(5, TELLS)
         self.assertEqual(process.stdout.readline(), "ready\n")
         process.kill()

@@ -1,4 +1,4 @@
-"""What the tests of `terngrad run` start: says who it is, then does what its argument says."""
+"""Program that the tests of `terngrad run` start: prints its task, then acts on its argument."""
 
 import json
 import os
@@ -25,7 +25,7 @@ elif what == "fill":
     if rank == 1:
         pathlib.Path(rest[0], "checkpoint").write_bytes(bytes(4 << 20))
     wait()
-elif what == "told":  # of the failure of worker 0, before worker 0 itself ends
+elif what == "told":  # worker 1 reports the failure of worker 0 before worker 0 exits
     if rank == 1:
         sys.exit(3)
     time.sleep(1)

@@ -1,4 +1,4 @@
-"""A script as a user writes it, for the tests of `terngrad run`."""
+"""A user's script, for the tests of `terngrad run`."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""AlexNet of two groups: who sees whom, initial values and normalization."""
+"""AlexNet with two groups: connections, initial values and normalization."""
 
 import sys
 
@@ -25,7 +25,7 @@ class AlexnetTest(tf.test.TestCase):
         self.assertEqual({layer.name: tuple(layer.kernel.shape) for layer in layers}, expected)
 
     def test_groups_meet_after_the_second_and_the_fifth_convolution_only(self):
-        # What the first group's first convolution reaches, before the groups meet.
+        # Outputs that depend on the first group's first convolution, before the groups meet.
         probe = keras.Model(
             self.model.input,
             [self.model.get_layer(f"pool2_{group}").output for group in (1, 2)],

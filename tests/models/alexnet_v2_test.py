@@ -1,4 +1,4 @@
-"""AlexNet of one tower, layer by layer."""
+"""AlexNet with one tower, layer by layer."""
 
 import sys
 

@@ -13,7 +13,7 @@ SMALL = 107
 
 
 def convolutions(model):
-    """Convolutions before the prediction."""
+    """Returns the convolutions before the prediction."""
     return [
         layer
         for layer in model.layers
@@ -22,7 +22,7 @@ def convolutions(model):
 
 
 def number(layer):
-    """When a layer was made, from the name that Keras gave it."""
+    """Returns the position of a layer in the order of creation, from its name."""
     return int(layer.name.removeprefix("conv2d").removeprefix("_") or 0)
 
 
@@ -69,7 +69,7 @@ class InceptionV3Test(tf.test.TestCase):
         head = keras.Model(model.get_layer("mixed_6e").output, model.get_layer("aux_logits").output)
         self.assertLen([x for x in head.layers if isinstance(x, keras.layers.Conv2D)], 2)
         sizes = [np.prod(variable.shape) for variable in head.trainable_variables]
-        # With 1001 classes 3,326,569.
+        # With 1001 classes: 3,326,569.
         self.assertEqual(sum(sizes), 3_326_569 - (1001 - 7) * (768 + 1))
 
     @pytest.mark.slow

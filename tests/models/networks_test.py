@@ -15,15 +15,15 @@ from terngrad_tf import models
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """What is known of a network.
+    """Known properties of a network.
 
     Args:
-        num_classes: outputs for which the size is known.
-        num_weights: trainable weights with so many outputs and images of the usual size.
-        num_variables: trainable variables.
-        num_dropouts: layers that drop units.
-        small_image: smallest size of images that it takes.
-        largest_image: largest size that it takes; None: any.
+        num_classes: number of outputs for `num_weights`.
+        num_weights: number of trainable weights with these outputs and the usual image size.
+        num_variables: number of trainable variables.
+        num_dropouts: number of dropout layers.
+        small_image: smallest image size that it accepts.
+        largest_image: largest image size that it accepts; None: any.
     """
 
     num_classes: int
@@ -47,13 +47,13 @@ NETWORKS = {
     "resnet_32": Network(10, 464_154, 95, 0, 1),
     "resnet_50": Network(1001, 25_559_081, 161, 0, 1),
 }
-# The vgg networks, with many more weights, have default tests in `vgg_test.py`.
+# `vgg_test.py` has default tests for the vgg networks, which have many more weights.
 SHALLOW = ("lenet", "cifar10_alexnet", "resnet_20")
 LARGE = ("alexnet", "alexnet_v2", "googlenet", "inception_v3", "resnet_50", "vgg_16", "vgg_a")
 
 
 def count(variables):
-    """Number of elements of all variables."""
+    """Returns the number of elements of all variables."""
     return sum(math.prod(variable.shape) for variable in variables)
 
 
@@ -94,7 +94,7 @@ class NetworksTest(tf.test.TestCase, parameterized.TestCase):
         self.check_small(name)
 
     def check_small(self, name):
-        """A network for small images starts from its seed and takes a step."""
+        """Checks a network on small images: start from the seed, and one step."""
         known = NETWORKS[name]
         size = max(known.small_image, 8)
         model, again = (models.build(name, 7, size, seed=5, weight_decay=0.01) for _ in range(2))
@@ -124,7 +124,8 @@ class NetworksTest(tf.test.TestCase, parameterized.TestCase):
             if getattr(layer, "kernel_regularizer", None) is not None
         ]
         expected = weight_decay / 2 * sum(np.sum(np.square(kernel)) for kernel in decayed)
-        # Squares have one sign: a float32 sum in any tree errs by its depth in roundings at most.
+        # All terms are positive, so the error is at most the depth of the sum, in float32
+        # roundings.
         self.assertAllClose(sum(float(loss) for loss in model.losses), expected, rtol=1e-5)
         if model.name != "cifar10_alexnet":
             kernels = [v for v in model.trainable_variables if v.name == "kernel"]
@@ -151,7 +152,7 @@ class NetworksTest(tf.test.TestCase, parameterized.TestCase):
         for gradient in gradients:
             self.assertTrue(bool(tf.reduce_all(tf.math.is_finite(gradient))))
 
-    def test_images_that_the_windows_do_not_fit_on_are_refused(self):
+    def test_images_smaller_than_the_windows_are_refused(self):
         for name, known in NETWORKS.items():
             sizes = [known.small_image - 1]
             if known.largest_image is not None:

@@ -1,4 +1,4 @@
-"""The residual networks: blocks, strides, shortcuts, initial values."""
+"""Residual networks: blocks, strides, shortcuts, initial values."""
 
 import sys
 
@@ -12,7 +12,7 @@ from terngrad_tf import models
 
 
 def of_type(model, layer_type):
-    """Layers of a model that have exactly a type."""
+    """Returns the layers of a model whose type is exactly `layer_type`."""
     return [layer for layer in model.layers if type(layer) is layer_type]
 
 

@@ -1,4 +1,4 @@
-"""Asynchronous training by one worker, whose steps nobody else comes between, beside plain Keras.
+"""Asynchronous training by a single worker, compared with plain Keras.
 
     python tests/parameter_server/async_worker.py JOB TASK WORKER_HOSTS PS_HOSTS FILE
 
@@ -21,7 +21,7 @@ from terngrad_tf.training import ModelConfig, OptimizerConfig
 from terngrad_tf.training.optimization import optimizers, schedules
 from terngrad_tf.training.optimization.statistics_average import StatisticsAverage
 
-# With the third step's gradients sent as floats, those of the others in streams.
+# The third step sends its gradients as floats, the others as streams.
 NUM_STEPS, EXACT_STEP = 5, 2
 SEED, CLIP_FACTOR, MIN_SIZE = 3, 2.5, 30
 
@@ -52,7 +52,7 @@ def batches():
 
 
 def plain(model, optimizer, average):
-    """What the steps should do, one after the other and in one process."""
+    """Runs the expected steps one after another in one process."""
 
     @tf.function
     def step(images, labels, number):
@@ -86,7 +86,7 @@ def plain(model, optimizer, average):
     losses = []
     for number, (images, labels) in enumerate(batches()):
         losses.append(float(step(images, labels, number)))
-        # With the optimizer's momentum before the step.
+        # Uses the optimizer's momentum before the step.
         average.update(min(0.9999, (1 + number) / (10 + number)) if number else 0.0)
     return losses
 

@@ -1,4 +1,4 @@
-"""Tests of the chief's waiting for the servers of asynchronous training."""
+"""Tests of the chief's waiting for servers in asynchronous training."""
 
 import sys
 import threading
@@ -11,18 +11,18 @@ from terngrad_tf.parameter_server.loop import StepQueue
 
 
 class Cluster:
-    """Stands for a `ParameterServerCluster` whose server does not answer."""
+    """A fake `ParameterServerCluster` whose server does not answer."""
 
     def check_peers(self):
         raise PeerError("lost ps 0")
 
 
 class StepQueueTest(tf.test.TestCase):
-    def test_what_waits_for_a_lost_server_is_not_waited_for(self):
+    def test_calls_to_a_lost_server_are_abandoned(self):
         with self.assertRaisesRegex(PeerError, "lost ps 0"):
             StepQueue(Cluster()).call(threading.Event().wait)
 
-    def test_results_and_errors_of_what_is_called_arrive(self):
+    def test_results_and_errors_of_calls_arrive(self):
         steps = StepQueue(Cluster())
         self.assertEqual(steps.call(lambda: 7), 7)
         self.assertIsNone(steps.call(lambda: None))

@@ -1,6 +1,6 @@
-"""Tests of what travels between workers and parameter servers, and where variables lie.
+"""Tests of traffic between workers and parameter servers, and of the placement of variables.
 
-Pushes are those of the paper's rule; those of rotated gradients are tested in `rotated_test.py`.
+`rotated_pushes_test.py` tests pushes of rotated gradients.
 """
 
 import sys
@@ -33,7 +33,7 @@ def codec(ternary_positions, wire="auto", **options):
 class ParameterServerTest(tf.test.TestCase):
     @settings(deadline=None, max_examples=6, derandomize=True)
     @given(st.integers(0, 2**32), st.integers(0, 2), st.sets(st.integers(0, 3)))
-    def test_ternary_gradients_arrive_as_scale_times_code_and_the_others_as_they_are(
+    def test_ternary_gradients_arrive_as_scale_times_code_and_others_unchanged(
         self, step, worker, positions
     ):
         gradients = gradients_of(step)
@@ -55,7 +55,7 @@ class ParameterServerTest(tf.test.TestCase):
                     rounding="independent",
                 )
                 want = scale * tf.cast(codes, tf.float32)
-            # Two graphs may sum a tensor for its scale in two orders.
+            # Two graphs may sum a tensor in different orders.
             np.testing.assert_allclose(found, want, rtol=1e-5)
         travelling = sum(4 * int(tf.size(tensor)) for tensor in tf.nest.flatten(packed))
         self.assertEqual(push.num_bytes, travelling)
@@ -99,7 +99,7 @@ class ParameterServerTest(tf.test.TestCase):
         for step in tf.range(count, dtype=tf.int64):
             sums = [total + found for total, found in zip(sums, once(step), strict=True)]
         for gradient, total in zip(gradients, sums, strict=True):
-            # Standard deviation of a mean: at most half the scale over the root of the count.
+            # The deviation of a mean is at most half the scale over the root of the count.
             bound = 5 * 0.5 * np.abs(gradient).max() / np.sqrt(count)
             self.assertAllClose(gradient, total / count, rtol=0, atol=bound + 1e-6)
 
@@ -113,7 +113,7 @@ class ParameterServerTest(tf.test.TestCase):
 
     @settings(deadline=None, max_examples=50, derandomize=True)
     @given(st.lists(st.integers(1, 1000), min_size=1), st.integers(1, 5))
-    def test_servers_hold_each_variable_once_and_nearly_as_much_as_each_other(self, sizes, count):
+    def test_servers_hold_each_variable_once_and_nearly_equal_amounts(self, sizes, count):
         placed = place(sizes, count)
         self.assertAllEqual(sorted(sum(placed, [])), range(len(sizes)))
         self.assertLen(placed, min(count, len(sizes)))

@@ -1,4 +1,4 @@
-"""Tests of pushes to parameter servers whose gradients are rotated before they are rounded."""
+"""Tests of pushes to parameter servers with rotated gradients."""
 
 import sys
 

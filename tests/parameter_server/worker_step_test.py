@@ -44,18 +44,18 @@ class AsyncStepTest(tf.test.TestCase):
         self.assertAllEqual(found["found/worker"], [0] * 5)
         np.testing.assert_allclose(found["found/total_loss"], found["loss"], rtol=1e-4)
         names = [name.partition("/")[2] for name in found if name.startswith("plain/")]
-        # Weights, statistics, steps, accumulators and moving averages of all.
+        # Weights, statistics, steps, accumulators and moving averages.
         self.assertLen(names, 7 + 1 + 5 + 5 + 2)
         for name in names:
             np.testing.assert_allclose(
                 found[f"asynchronous/{name}"], found[f"plain/{name}"], 1e-4, 1e-5, err_msg=name
             )
-        # The convolution's scale; as floats gamma, beta, the logits, and batch norm's two moments.
+        # A scale for the convolution; floats for gamma, beta, logits and two moments of batch norm.
         floats = 4 * (1 + 6 + 6 + 240 + 10 + 6 + 6)
         exact = found["found/pushed_bytes"][EXACT_STEP]
         self.assertEqual(exact, floats - 4 + 4 * 54)
         for num_bytes in np.delete(found["found/pushed_bytes"], EXACT_STEP):
-            # Its 54 codes: a stream of 32 words, filled up, if it is no shorter than these.
+            # The convolution's 54 codes travel in a padded stream of up to 32 words.
             self.assertBetween(num_bytes, floats + 4 * 3, floats + 4 * (2 + 32))
 
 

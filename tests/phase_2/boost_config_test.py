@@ -1,4 +1,4 @@
-"""MindSpore's boost_config_dict sets options, and what is not known in it is refused."""
+"""MindSpore's boost_config_dict sets options; unknown keys are refused."""
 
 import json
 import pathlib
@@ -12,7 +12,7 @@ from terngrad_tf.training import UserError
 
 BOOST = {"mode": "manual", "dim_reduce": True}
 FEATURES = ("less_bn", "grad_freeze", "adasum", "grad_accumulation", "loss_scale_group")
-# As MindSpore's tutorial has it, with "" as --pca_mat_path.
+# MindSpore's tutorial, with "" as --pca_mat_path.
 TUTORIAL = {
     "boost": {"mode": "manual", "dim_reduce": True},
     "common": {"device_num": 8},
@@ -44,7 +44,7 @@ class BoostConfigTest(tf.test.TestCase):
         self.assertEqual(found.notices, [])
         SubspaceConfig.of(train_dir="t", data_dir="d", pretrained_weight_path="p", **found.options)
 
-    def test_the_dictionary_of_the_tutorial_is_taken_and_its_own_names_are_told(self):
+    def test_the_tutorials_dictionary_is_accepted_and_its_names_are_reported(self):
         found = self.read(TUTORIAL)
         expected = {"rho": 0.55, "gamma": 0.9, "alpha": 0.001, "sigma": 0.4, "n_components": 32}
         expected |= {"weight_load_dir": "./checkpoint_stage_1/checkpoint_pca", "timeout": 1200}
@@ -65,7 +65,7 @@ class BoostConfigTest(tf.test.TestCase):
             with self.assertRaisesRegex(UserError, "must have dim_reduce.n_components once"):
                 self.read({"boost": BOOST, "dim_reduce": dict.fromkeys(keys, 8)})
 
-    def test_all_of_the_schema_is_taken_while_other_features_are_off(self):
+    def test_the_whole_schema_is_accepted_if_other_features_are_off(self):
         config = {
             "boost": BOOST | dict.fromkeys(FEATURES, False),
             "common": {"gradient_split_groups": [50, 100], "device_number": 8},
@@ -90,7 +90,7 @@ class BoostConfigTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, "`boost_level` must be O1 or O2, .*'O0'"):
             boost_config.check_level("O0")
 
-    def test_what_would_have_no_effect_is_refused(self):
+    def test_keys_without_effect_are_refused(self):
         for config, pattern in (
             ({"dim_reduce": {"rho": 0.5}}, "boost.dim_reduce=true.* Received: null"),
             ({"boost": {"dim_reduce": False}}, "boost.dim_reduce=true.* Received: false"),

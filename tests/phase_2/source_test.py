@@ -1,4 +1,4 @@
-"""Where phase 2 finds the weights to start from."""
+"""Where phase 2 finds its initial weights."""
 
 import json
 import os
@@ -38,11 +38,11 @@ class CheckpointOfEpochTest(tf.test.TestCase):
         self.assertEqual(self.find("resnet-70_625.ckpt"), "model.ckpt-43790")
         self.assertEqual(self.find("resnet-10_625.ckpt"), "model.ckpt-6256")
 
-    def test_a_run_that_does_not_tell_its_epochs_has_those_of_the_name(self):
+    def test_a_run_without_epochs_takes_those_of_the_name(self):
         self.describe()
         self.assertEqual(self.find("resnet-20_625.ckpt"), "model.ckpt-12512")
 
-    def test_an_epoch_without_checkpoint_is_told_with_those_that_have_one(self):
+    def test_an_epoch_without_checkpoint_lists_those_with_one(self):
         there = r"model.ckpt-6256 \(epoch 10\), .*, model.ckpt-43790 \(epoch 70\)"
         with self.assertRaisesRegex(UserError, rf"holds {there}. Received: .*resnet-69_625"):
             self.find("resnet-69_625.ckpt")
@@ -64,11 +64,11 @@ class FindSnapshotsTest(tf.test.TestCase):
         start = source.Start("", self.run_folder, {})
         return os.path.abspath(source.find_snapshots(weight_load_dir, start))
 
-    def test_a_relative_path_is_of_the_present_folder_or_of_the_one_that_holds_the_run(self):
+    def test_a_relative_path_starts_at_the_working_folder_or_the_runs_parent(self):
         tutorial = "./checkpoint_stage_1/checkpoint_pca"
         own = self.run_folder / "checkpoint_pca"
         self.assertEqual(self.find(""), str(own))
-        # What is nowhere is told as it was given.
+        # A path that does not exist is returned unchanged.
         self.assertEqual(self.find(tutorial), os.path.abspath(tutorial))
         own.mkdir()
         self.assertEqual(self.find(tutorial), str(own))

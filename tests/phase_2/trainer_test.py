@@ -1,4 +1,4 @@
-"""Training in a subspace: starts, resumes, evaluates, and refuses what does not fit."""
+"""Training in a subspace: starts, resumes, evaluates, and refuses invalid input."""
 
 import contextlib
 import io
@@ -27,7 +27,7 @@ PROGRAM = subspace_train.__file__
 
 
 class SubspaceTrainerTest(tf.test.TestCase):
-    """Phase 1 of a small network, then phase 2 from it."""
+    """Runs phase 1 of a small network, then phase 2."""
 
     @classmethod
     def setUpClass(cls):
@@ -83,7 +83,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
 
     def test_the_loss_falls_and_the_network_is_evaluated(self):
         curve = report.read_scalars(self.root / "whole")["loss/total"]
-        # In TensorBoard it goes on where the first phase ended.
+        # In TensorBoard, phase 2 continues the steps of phase 1.
         self.assertEqual(list(curve), list(range(25, 31)))
         losses = list(curve.values())
         self.assertLess(losses[-1], losses[0])
@@ -92,14 +92,14 @@ class SubspaceTrainerTest(tf.test.TestCase):
         evaluated = report.read_scalars(self.root / "whole" / "eval")["accuracy/precision_at_1"]
         self.assertAllClose(evaluated, {30: accuracy})
 
-    def test_what_workers_exchange_does_not_depend_on_the_size_of_the_network(self):
+    def test_traffic_does_not_depend_on_the_size_of_the_network(self):
         scalars = report.read_scalars(self.root / "whole")
         for step, received in scalars["traffic/received_bytes"].items():
-            # 5 coordinates, the loss, and the loss of each trial, summed over 2 workers.
+            # Two workers sum 5 coordinates, the loss, and the loss of each trial.
             self.assertEqual(received, 4 * (6 + scalars["subspace/trials"][step]))
 
     @pytest.mark.slow
-    def test_a_killed_run_goes_on_to_the_same_weights(self):
+    def test_a_killed_run_resumes_to_the_same_weights(self):
         self.train("parts", epochs=2)
         folder = self.root / "parts"
         first = str(folder / "model.ckpt-3")
@@ -115,7 +115,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
             self.assertAllEqual(one[name], two[name], msg=name)
 
     def rewind(self, folder):
-        """Leaves a run of two epochs as if it had been killed in its second."""
+        """Restores a run of two epochs to the end of its first epoch."""
         (folder / "checkpoint").write_text(
             'model_checkpoint_path: "model.ckpt-3"\nall_model_checkpoint_paths: "model.ckpt-3"\n'
         )
@@ -138,7 +138,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         self.assertGreater(self.accuracy(result), 0.2)
         self.assertEqual(result.subspace.num_components, 3)
         rates = report.read_scalars(self.root / "snapshot")["optimizer/learning_rate"]
-        self.assertBetween(rates[24 + 3], 1e-6, 0.02)  # from that of the first phase to 0
+        self.assertBetween(rates[24 + 3], 1e-6, 0.02)  # from phase 1's rate to 0
         self.assertFalse((self.root / "snapshot" / "subspace.safetensors").exists())
         mean = self.train("mean", start_at="mean", epochs=1, alpha=0.001, grad_bits=1)
         self.assertGreater(self.accuracy(mean), 0.2)
@@ -148,13 +148,13 @@ class SubspaceTrainerTest(tf.test.TestCase):
             self.train("refused", pretrained_weight_path=str(snapshot), start_at="average")
 
     def start_of(self, average):
-        """Weights that the first phase left."""
+        """Returns the final weights of phase 1."""
         path = str(self.stage_1 / "model.ckpt-24")
         model, _ = evaluator.restore_network(path, run_folder.read_run(self.stage_1), average)
         return model.get_weights()
 
     def weights_of(self, result):
-        """Last weights of a run."""
+        """Returns the final weights of a run."""
         folder = pathlib.Path(result.checkpoint).parent
         model, _ = evaluator.restore_network(
             result.checkpoint, run_folder.read_run(folder), restore_avg_var=False
@@ -162,7 +162,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         return model.get_weights()
 
     @pytest.mark.long
-    def test_no_epoch_leaves_the_moving_average_or_the_last_weights_as_they_were(self):
+    def test_zero_epochs_keep_the_moving_average_or_the_last_weights(self):
         average = self.train("no_epoch", epochs=0)
         again = self.train("no_epoch", epochs=0)
         self.assertEqual((average.step, again.checkpoint), (0, average.checkpoint))
@@ -181,7 +181,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
             self.train("no_epoch", epochs=0, start_at="last")
 
     @pytest.mark.slow
-    def test_fewer_snapshots_than_33_give_fewer_components_and_are_told(self):
+    def test_fewer_snapshots_than_33_give_fewer_components_and_a_message(self):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             result = phase_2.train_in_subspace(self.options("few", n_components=None, epochs=0))
@@ -237,13 +237,13 @@ class SubspaceTrainerTest(tf.test.TestCase):
             self.assertRegex(out, pattern)
 
     def another_basis(self):
-        """Path of a subspace of the same size as that of the first run."""
+        """Returns the path of another subspace of the same size."""
         path = self.root / "another.safetensors"
         snapshots = sorted((self.stage_1 / "checkpoint_pca").iterdir())
         Subspace.fit(snapshots[3:], 5).save(path)
         return path
 
-    def test_what_does_not_fit_is_refused_in_one_line(self):
+    def test_invalid_input_is_refused_in_one_line(self):
         for changes, pattern in (
             ({"pretrained_weight_path": ""}, "`pretrained_weight_path` must be .*=''"),
             ({"pretrained_weight_path": "/nowhere"}, "`pretrained_weight_path` must be .*/nowhere"),
@@ -274,7 +274,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         self.assertFalse((self.root / "refused").exists())
 
     def run_on_two_hosts(self, name, **changes):
-        """Runs the program as a cluster whose second host sees the data alone.
+        """Runs the program on two hosts; the second host has only the data.
 
         Returns:
             Exit statuses and outputs.
@@ -295,7 +295,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         return [process.returncode for process in started], outputs
 
     @pytest.mark.long
-    def test_two_hosts_train_and_go_on_to_the_same_weights_after_a_kill(self):
+    def test_two_hosts_train_and_resume_to_the_same_weights_after_a_kill(self):
         outside = {"alpha": 0.001, "residual_every": 2, "grad_bits": 1, "shard_basis": True}
         checkpoints = []
         for name in ("cluster", "cluster_parts"):
@@ -318,7 +318,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         self.assertLess(losses[-1], losses[0])
 
     @pytest.mark.slow
-    def test_what_the_chief_lacks_ends_both_hosts(self):
+    def test_a_missing_folder_on_the_chief_ends_both_hosts(self):
         statuses, outputs = self.run_on_two_hosts("refused", weight_load_dir="/nowhere")
         self.assertEqual(statuses, [2, 3], outputs)
         self.assertIn("`weight_load_dir` must be a folder with weight snapshots", outputs[0])

@@ -21,27 +21,27 @@ class ReportTest(tf.test.TestCase):
                 tf.summary.scalar("loss", value, step=step)
         writer.close()
 
-    def test_steps_done_again_after_a_resumption_count_once(self):
+    def test_steps_repeated_after_resuming_count_once(self):
         folder = pathlib.Path(self.get_temp_dir()) / "resumed"
         self.write(folder, {10: 1.0, 20: 2.0})
         self.write(folder, {20: 3.0, 30: 4.0})
         self.assertEqual(report.read_scalars(folder), {"loss": {10: 1.0, 20: 3.0, 30: 4.0}})
 
-    def test_a_log_that_a_killed_process_left_unfinished_is_read_up_to_there(self):
+    def test_an_unfinished_log_is_read_up_to_its_end(self):
         folder = pathlib.Path(self.get_temp_dir()) / "killed"
         self.write(folder, {10: 1.0, 20: 2.0})
         (path,) = folder.iterdir()
         path.write_bytes(path.read_bytes()[:-5])
         self.assertEqual(report.read_scalars(folder), {"loss": {10: 1.0}})
 
-    def test_tensorboard_forgets_steps_that_come_again(self):
+    def test_tensorboard_forgets_repeated_steps(self):
         folder = pathlib.Path(self.get_temp_dir()) / "again"
         folder.mkdir()
         for first_step, steps in ((0, (10, 20, 30)), (15, (20, 40))):
             with contextlib.closing(board.Board(folder, 100, first_step)) as log:
                 for step in steps:
                     log.scalars({"loss/total": step + first_step}, step)
-            time.sleep(1.0)  # files are named by the second
+            time.sleep(1.0)  # file names contain seconds
         events = EventAccumulator(str(folder))  # as TensorBoard reads them
         events.Reload()
         found = [
@@ -60,7 +60,7 @@ class ReportTest(tf.test.TestCase):
             tags.RECEIVED_BYTES: {10: 1e6, 20: 1e6},
             tags.CROSS_ENTROPY: {0: 2.0, 5: 1.5, 20: 1.0},
         }
-        # Steps of 1 and 0.5 s and a second for 8 Mbit: 20 s after 10 steps and 35 s after 20.
+        # Steps of 1 and 0.5 s, and 1 s for 8 Mbit: 20 s after 10 steps and 35 s after 20.
         found = report.seconds_on_link(scalars, 64, 8e6)
         self.assertAllClose(sorted(found.items()), [(0, 2.0), (10, 1.5), (35, 1.0)])
         self.assertEqual(report.seconds_on_link({}, 64, 8e6), {})
