@@ -1,4 +1,4 @@
-"""Reads the project's own sources: which modules there are and what each imports."""
+"""Reads the project's sources: its modules and their imports."""
 
 import ast
 import dataclasses
@@ -6,28 +6,28 @@ import functools
 import os
 import pathlib
 
-# Not resolved: under Bazel the files are links, and only the declared ones count.
+# Not resolved: under Bazel the files are links, and only declared files count.
 ROOT = pathlib.Path(os.path.abspath(__file__)).parent.parent
 PACKAGES = ("terngrad_tf", "slim_data")
 
 
 @functools.cache
 def module_name(path):
-    """Returns the dotted name of the module in `path`, a path relative to the checkout."""
+    """Returns the dotted name of the module in `path`, relative to the checkout."""
     parts = pathlib.PurePath(path).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 @functools.cache
 def modules():
-    """Returns {dotted name: path relative to the checkout} of every module of the packages."""
+    """Returns {dotted name: path relative to the checkout} of all modules of the packages."""
     paths = [p for package in PACKAGES for p in sorted((ROOT / package).rglob("*.py"))]
     relative = [p.relative_to(ROOT) for p in paths if "__pycache__" not in p.parts]
     return {module_name(p): p for p in relative}
 
 
 def tests_by_folder():
-    """Returns {folder relative to tests/: names of its modules, helpers of tests included}."""
+    """Returns {folder relative to tests/: names of its modules, including helpers}."""
     found = {}
     for path in sorted((ROOT / "tests").rglob("*.py")):
         if path.name != "__init__.py" and "__pycache__" not in path.parts:
@@ -38,15 +38,15 @@ def tests_by_folder():
 
 @functools.lru_cache(maxsize=8)
 def _parsed(source):
-    """Returns the tree of a source, which several rules look at in turn and none changes."""
+    """Returns the tree of a source, which callers must not change."""
     return ast.parse(source)
 
 
 def imported_modules(source, module="", is_package=False, known=()):
-    """Returns the set of dotted module names that `source` imports, wherever in it.
+    """Returns the set of dotted module names that `source` imports anywhere.
 
-    `from a import b` counts as `a.b` where that is in `known` or nothing can be said of `a`
-    (a third-party package), so that `from absl import flags` is seen as `absl.flags`.
+    `from a import b` counts as `a.b` if `known` contains it, or if `a` is a third-party package. So
+    `from absl import flags` counts as `absl.flags`.
 
     Args:
       source: text of the module.
@@ -58,7 +58,7 @@ def imported_modules(source, module="", is_package=False, known=()):
     tree = _parsed(source)
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     if is_package and "__getattr__" in functions:
-        # A package that loads names at their first use keeps their origins in tables of strings.
+        # A package with lazily loaded names keeps their origins in tables of strings.
         texts = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
         found.update(name for text in texts for name in (text, f"{module}.{text}") if name in known)
     for node in ast.walk(tree):
@@ -71,7 +71,7 @@ def imported_modules(source, module="", is_package=False, known=()):
                 name = f"{base}.{alias.name}"
                 found.add(name if not ours or name in known else base)
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            # importlib.import_module("a.b"), and classes that put off an import.
+            # importlib.import_module("a.b"), and classes that delay an import.
             function = ast.unparse(node.func).rpartition(".")[2]
             if function in ("import_module", "import_extra") or function.endswith("LazyModule"):
                 found.add(node.args[0].value)
@@ -79,7 +79,7 @@ def imported_modules(source, module="", is_package=False, known=()):
 
 
 def attribute_chains(source):
-    """Returns every longest dotted chain in `source` that starts at a name, e.g. `tf.io.gfile`."""
+    """Returns each longest dotted chain in `source` that starts at a name, e.g. `tf.io.gfile`."""
     tree = _parsed(source)
     inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     found = set()
@@ -103,11 +103,12 @@ class _Module:
 
 
 def foreign_private_attributes(source, module="", is_package=False):
-    """Returns names like `_x` that `source` reads from or sets on objects other than its own.
+    """Returns names like `_x` that `source` reads or sets on foreign objects.
 
-    `self._x`, `cls._x` and, of a class of the source, `A._x` are its own if the class or a base
-    class in the packages defines `_x`; `super()._x` if a base class does. A class defines what it
-    assigns, annotates or declares as a function or class, also by way of `self`.
+    `self._x`, `cls._x` and `A._x`, for a class `A` of the source, are not foreign if the class or a
+    base class in the packages defines `_x`; nor is `super()._x` if a base class does. A class
+    defines
+    the names that it assigns, annotates or declares as a function or class, also through `self`.
 
     Args:
       source: text of the module.
@@ -116,7 +117,7 @@ def foreign_private_attributes(source, module="", is_package=False):
     """
     tree = _parsed(source)
     here = _read(tree, module, is_package)
-    # Public in spite of the underscore: parts of a named tuple, and `os._exit`.
+    # Public despite the underscore: methods of named tuples, and `os._exit`.
     public = {"_asdict", "_fields", "_make", "_replace", "_exit"}
     found = set()
 
@@ -149,7 +150,7 @@ def _attribute(node):
 
 
 def _own_names(base, owner, module):
-    """Returns the names that code in class `owner` may use of the expression `base`."""
+    """Returns the private names that code in class `owner` may use on the expression `base`."""
     if isinstance(base, ast.Call) and ast.unparse(base.func) == "super" and owner is not None:
         return _inherited(owner, module)
     if isinstance(base, ast.Name):
@@ -161,7 +162,7 @@ def _own_names(base, owner, module):
 
 @functools.cache
 def _defined(class_node):
-    """Returns the names of attributes that a class itself defines."""
+    """Returns the attributes that a class itself defines."""
     found = set()
     for statement in class_node.body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -182,7 +183,7 @@ def _defined(class_node):
         if name and sets and isinstance(base, ast.Name) and base.id in ("self", "cls"):
             found.add(name)
         if isinstance(node, ast.AugAssign):
-            # Needs a value that is there before.
+            # An augmented assignment needs an existing value.
             pending.append(node.value)
         elif not isinstance(node, ast.ClassDef):
             pending.extend(ast.iter_child_nodes(node))
@@ -201,7 +202,7 @@ def _inherited(class_node, module):
 
 
 def _class_of(name, module):
-    """Returns (class, module) that a dotted name in a module means, Nones outside the packages."""
+    """Returns (class, module) for a dotted name in a module, Nones outside of the packages."""
     head, dot, rest = name.partition(".")
     if name in module.classes:
         return module.classes[name], module

@@ -150,7 +150,7 @@ class FirstHourTest(tf.test.TestCase):
     def test_the_commands_of_the_guide(self):
         install, log_in, check, run, kill, predict = guides.commands(PAGE)
         first, second = self.machines(self.install(install))
-        # Sets up the key that the page's password block would create, and accepts the host key.
+        # Replaces the page's block that asks for passwords, and accepts unknown host keys.
         first.run(
             "mkdir -pm 700 .ssh; umask 77; cat > .ssh/id_ed25519", (self.folder / "key").read_text()
         )

@@ -1,4 +1,4 @@
-"""The scripts that start and stop a cluster over ssh, on hosts of their own."""
+"""Scripts that start and stop a cluster over ssh, on hosts in network namespaces."""
 
 import os
 import pathlib
@@ -15,10 +15,10 @@ from tests.launcher import hosts
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 REPOSITORY = SCRIPTS.parent
-# What no shell may ever run.
+# No shell may ever run this.
 HOSTILE = "a 'b\" $(touch PWNED) `touch PWNED` ; touch PWNED"
 
-# Stands in for a training script: takes the same arguments and leaves them in the log.
+# A fake training script: takes the same arguments and logs them.
 WORKER = """
 source "$(dirname "${BASH_SOURCE[0]}")/start_single.sh"
 if [[ "${6:-}" == *fail* ]]; then echo "no such data" >&2; exit 5; fi
@@ -44,7 +44,7 @@ class DistTest(tf.test.TestCase):
         for script in SCRIPTS.glob("*.sh"):
             (scripts / script.name).symlink_to(script)
         for package in ("terngrad_tf", "slim_data"):
-            # Copies: TensorFlow empties folders that links in its temporary folders lead to.
+            # Copies, because TensorFlow empties folders behind links in its temporary folders.
             without = shutil.ignore_patterns("__pycache__")
             shutil.copytree(REPOSITORY / package, self.checkout / package, ignore=without)
         (scripts / "venv.sh").unlink()
@@ -129,7 +129,7 @@ class DistTest(tf.test.TestCase):
         self.assert_nothing_hostile_ran()
 
     def wait_for(self, name, text):
-        """Waits until a log in the home holds a text; returns all of it."""
+        """Waits until a log in the home folder contains a text; returns the log."""
         log = self.home / "tmp" / name
         deadline = time.monotonic() + 60
         while text not in log.read_text() and time.monotonic() < deadline:
@@ -137,13 +137,13 @@ class DistTest(tf.test.TestCase):
         return log.read_text()
 
     @pytest.mark.slow
-    def test_runs_over_ssh_are_stopped_one_or_all(self):
+    def test_one_run_or_all_runs_over_ssh_are_stopped(self):
         self.cluster = hosts.up(self, "tldst", "10.93.0", self.folder, 3, home=self.home)
         first, second, server = (f"{name}:2222" for name in self.cluster.names)
         self.config |= {"WORKER_HOSTS": [first, second], "PS_HOSTS": [server]}
         self.config["SSH_CONFIG"] = str(self.cluster.ssh_config)
         self.addCleanup(self.run_script, "stop_dist.sh")
-        # Where one job cannot start, none goes on.
+        # If one job cannot start, none continues.
         kept = self.config["DATA_DIR"]
         for folder, reason in (
             ("/fail", f"worker 1 on {self.cluster.names[1]} ended with status 5: no such data"),

@@ -1,4 +1,4 @@
-"""The script that gets Fashion-MNIST takes a package's archives, or has them downloaded."""
+"""The script that gets Fashion-MNIST uses a package's archives, or downloads them."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ class GetFashionMnistTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
         self.folder = pathlib.Path(self.get_temp_dir())
-        # The script as it is; what it starts prints its arguments, and nothing can be installed.
+        # The real script, with a Python that prints its arguments and no way to install packages.
         shutil.copy(SCRIPT, self.folder)
         (self.folder / "venv.sh").write_text("PYTHON=echo\n")
         (self.folder / "packages.sh").write_text(
@@ -33,7 +33,7 @@ class GetFashionMnistTest(tf.test.TestCase):
         )
         return result.stdout.splitlines()
 
-    def test_the_archives_of_the_package_are_taken_and_others_downloaded(self):
+    def test_the_packages_archives_are_used_or_others_downloaded(self):
         command = "-m slim_data.download_and_convert_data --dataset_name fashion_mnist"
         command += " --dataset_dir out --shard True --train_shards 4"
         self.assertEqual(

@@ -1,4 +1,4 @@
-"""The scripts that train on several hosts: arguments, logs, Ctrl-C, going on, evaluation."""
+"""Scripts that train on several hosts: arguments, logs, Ctrl-C, resuming, evaluation."""
 
 import os
 import pathlib
@@ -23,7 +23,7 @@ class RunDistTest(tf.test.TestCase):
         super().setUp()
         self.folder = pathlib.Path(self.get_temp_dir()) / self.id().rpartition(".")[2]
         self.home = self.folder / "home"
-        # The scripts as they are, with the interpreter of this test.
+        # The real scripts, with this test's interpreter.
         self.scripts = self.folder / "checkout" / "scripts"
         self.scripts.mkdir(parents=True)
         for script in SCRIPTS.glob("*.sh"):
@@ -45,14 +45,14 @@ class RunDistTest(tf.test.TestCase):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            # Out of this test's process group, as a terminal would start it.
+            # A separate process group, as in a terminal.
             start_new_session=True,
         )
         self.addCleanup(process.kill)
         return process
 
     def run_script(self, script, *arguments, **values):
-        """(exit status, all that it printed)."""
+        """Returns (exit status, output)."""
         process = self.start(script, *arguments, **values)
         output, _ = process.communicate(timeout=TIMEOUT_SECONDS)
         return process.returncode, output
@@ -63,7 +63,7 @@ class RunDistTest(tf.test.TestCase):
             self.assertLess(time.monotonic(), deadline, f"no {text!r} in {path}")
             time.sleep(0.1)
 
-    def test_scripts_of_one_process_want_their_arguments(self):
+    def test_scripts_of_one_process_require_their_arguments(self):
         for script, arguments, message in (
             ("run_single_worker_cifarnet.sh", ["a:1"], "Illegal number of parameters; usage: "),
             ("run_single_worker_alexnet.sh", [*"abcdef"], "Illegal number of parameters; usage: "),
@@ -101,7 +101,7 @@ class RunDistTest(tf.test.TestCase):
         )
 
     @pytest.mark.long
-    def test_two_workers_train_on_digits_stop_at_ctrl_c_and_go_on(self):
+    def test_two_workers_train_on_digits_stop_at_ctrl_c_and_resume(self):
         root = self.folder / "output"
         values = {
             **SMALL,

@@ -1,4 +1,4 @@
-"""The scripts that train and evaluate beside: folders, logs, exit status, Ctrl-C."""
+"""Scripts that train and evaluate side by side: folders, logs, exit status, Ctrl-C."""
 
 import os
 import pathlib
@@ -22,7 +22,7 @@ class RunMultiGpusTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
         self.folder = pathlib.Path(self.get_temp_dir())
-        # The scripts as they are, with the interpreter of this test.
+        # The real scripts, with this test's interpreter.
         scripts = self.folder / "checkout" / "scripts"
         scripts.mkdir(parents=True)
         for script in SCRIPTS.glob("*.sh"):
@@ -48,7 +48,7 @@ class RunMultiGpusTest(tf.test.TestCase):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # Out of this test's process group, as a terminal would start it.
+            # A separate process group, as in a terminal.
             start_new_session=True,
         )
         self.addCleanup(self._stop, process)
@@ -65,7 +65,7 @@ class RunMultiGpusTest(tf.test.TestCase):
         return process.returncode, output, errors
 
     def _programs(self):
-        """Command lines of the programs that work in this test's folder."""
+        """Returns the command lines of the programs in this test's folder."""
         lines = subprocess.run(["ps", "axww", "-o", "args="], capture_output=True, text=True).stdout
         return [
             line

@@ -1,4 +1,4 @@
-"""The scripts of both phases lead from digits to a trained network; wrong calls are told."""
+"""Scripts of both phases: from digits to a trained network, and wrong calls."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.distribute import processes
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 
-# Letter for letter, but for where the scripts are.
+# Verbatim, except for the scripts' folder.
 TUTORIAL = """
 bash run_stage_1.sh ./imagenet
 bash run_stage_2.sh ./imagenet ./device0_stage_1/checkpoint_stage_1/resnet-70_625.ckpt
@@ -28,7 +28,7 @@ class RunStageTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
         self.folder = pathlib.Path(self.get_temp_dir())
-        # The scripts as they are, with the interpreter of this test.
+        # The real scripts, with this test's interpreter.
         scripts = self.folder / "checkout" / "scripts"
         scripts.mkdir(parents=True, exist_ok=True)
         for name in ("run_stage_1.sh", "run_stage_2.sh", "rank_jobs.sh"):
@@ -49,7 +49,7 @@ class RunStageTest(tf.test.TestCase):
         )
 
     def check_epochs(self, output, last):
-        """Lines of the tutorial: before training, after each epoch, before and after testing."""
+        """Checks the tutorial's lines: before training, after each epoch, around testing."""
         times = r"epoch time: \d+\.\d{3} ms, per step time: \d+\.\d{3} ms"
         for number in (1, last):
             self.assertRegex(
@@ -70,7 +70,7 @@ class RunStageTest(tf.test.TestCase):
         self.assertLen(list((self.folder / stage_1 / "checkpoint_pca").iterdir()), 8)
 
         boost = self.folder / "boost.json"
-        # With the tutorial's own folder, relative to what lies in device0_stage_1.
+        # The tutorial's path, relative to device0_stage_1.
         snapshots = "./checkpoint_stage_1/checkpoint_pca"
         reduction = {"n_component": 5, "weight_load_dir": snapshots}
         config = {"boost": {"dim_reduce": True}, "dim_reduce": reduction}
@@ -86,7 +86,7 @@ class RunStageTest(tf.test.TestCase):
             self.assertTrue((stage_2 / name).is_file())
 
     @pytest.mark.long
-    def test_as_many_snapshots_are_kept_as_the_tutorial_asks_for(self):
+    def test_the_tutorials_number_of_snapshots_is_kept(self):
         values = {"NUM_NODES": 1, "BATCH_SIZE": 512, "SNAPSHOT_START_EPOCH": 20}
         values |= {"EPOCHS": 50, "SNAPSHOT_PER_EPOCH": 2, "SNAPSHOT_KEEP_MAX": 60}
         done = self.run_script("run_stage_1.sh", "data", **values)
@@ -103,7 +103,8 @@ class RunStageTest(tf.test.TestCase):
                 place.mkdir(parents=True, exist_ok=True)
                 encoded = tf.io.encode_jpeg(photo).numpy()
                 (place / f"{split}_{number}.JPEG").write_bytes(encoded)
-        # 70 and 2 epochs, 40 snapshots, 32 components, as there; a small network for small images.
+        # As in the tutorial: 70 and 2 epochs, 40 snapshots, 32 components. Only the network is
+        # small.
         values = {"DATASET_NAME": "imagenet", "NET": "cifar10_alexnet", "MIXED_PRECISION": False}
         values |= {"BATCH_SIZE": 16, "NUM_NODES": 2, "LR_MAX": 0.01}
         outputs = []
@@ -127,7 +128,7 @@ class RunStageTest(tf.test.TestCase):
 
     @pytest.mark.long
     def test_each_device_of_a_rank_table_is_a_process(self):
-        # The tutorial's first two: no address of this machine.
+        # The tutorial's first two devices, whose addresses this machine does not have.
         devices = [
             {"device_id": str(i), "device_ip": f"192.{i + 1}.27.6", "rank_id": str(i)}
             for i in range(2)
@@ -148,13 +149,13 @@ class RunStageTest(tf.test.TestCase):
             self.assertEqual(result.returncode, 0, "\n".join([result.stderr, *logs])[-5000:])
             self.check_epochs(logs[0], 1)
             self.assertIn("{'Accuracy': ", result.stdout)
-            # Both say the same loss; the chief alone tests.
+            # Both log the same loss; only the chief tests.
             losses = [re.search("epoch: 1 step: .*", log)[0] for log in logs]
             self.assertEqual(*losses)
             self.assertNotIn("Testing", logs[1])
             self.assertFalse((self.folder / f"device1_{stage}/checkpoint_{stage}").exists())
 
-    def test_another_number_of_arguments_is_told_and_fails(self):
+    def test_a_wrong_number_of_arguments_fails_with_a_message(self):
         for script, wrong in (
             ("run_stage_1.sh", ((), ("a", "b"))),
             ("run_stage_2.sh", ((), ("a",), ("a", "b", "c", "d"), ("a", ""))),

@@ -1,4 +1,4 @@
-"""The script that makes the virtual environment, interrupted; with a small package in it."""
+"""The script that makes the virtual environment, interrupted, with a small package."""
 
 import os
 import pathlib
@@ -37,7 +37,7 @@ PYPROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-p
 
 
 def write_wheel(folder):
-    """A package of many modules, whose metadata, by which pip finds it, is unpacked first."""
+    """Writes a package of many modules; pip unpacks its metadata first."""
     with zipfile.ZipFile(folder / "needed-1.0-py3-none-any.whl", "w") as wheel:
         info = "needed-1.0.dist-info"
         wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: needed\nVersion: 1.0\n")
@@ -82,18 +82,18 @@ class VenvTest(unittest.TestCase):
         return process
 
     def run_script(self, **values):
-        """(exit status, standard output, standard error)."""
+        """Returns (exit status, standard output, standard error)."""
         process = self.start(**values)
         output, errors = process.communicate(timeout=TIMEOUT_SECONDS)
         return process.returncode, output, errors
 
     def interrupt(self, process, number):
-        """Sends a signal to all of a script, as Ctrl-C does, and waits for its end."""
+        """Sends a signal to the script's process group, as Ctrl-C does, and waits for the end."""
         os.killpg(process.pid, number)
         return process.communicate(timeout=TIMEOUT_SECONDS)
 
     def unpacked(self):
-        """Names of the installed modules."""
+        """Returns the names of the installed modules."""
         return {path.stem for path in self.root.glob(".venv/lib/*/site-packages/needed/*.py")}
 
     def wait_until_half_unpacked(self, process):
@@ -120,7 +120,7 @@ class VenvTest(unittest.TestCase):
         self.assertIn("installing", errors)
         self.assertLess(len(self.unpacked()), NUM_MODULES)
         self.assertIn("was interrupted; making it anew", self.check_complete())
-        # Nothing is done twice.
+        # A second run changes no files.
         self.assertEqual(self.check_complete(), "")
         self.assertFalse((self.root / ".venv.unfinished").exists())
 
@@ -132,7 +132,7 @@ class VenvTest(unittest.TestCase):
         self.check_complete()
 
     @pytest.mark.slow
-    def test_an_environment_of_somebody_else_is_not_cleared(self):
+    def test_a_foreign_environment_is_not_cleared(self):
         own = self.folder / "own"
         subprocess.run([sys.executable, "-m", "venv", own], check=True)
         (own / "kept").touch()

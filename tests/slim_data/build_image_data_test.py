@@ -1,4 +1,4 @@
-"""Folders of images as TFRecords: every make of file, every order, every mistake."""
+"""Folders of images as TFRecords: all image formats, order, and mistakes."""
 
 import os
 import random
@@ -17,8 +17,8 @@ from tests.slim_data import pictures, programs, samples
 LABELS = ("roses", "daisy", "tulips")
 MAKES = {
     "a.jpg": ("JPEG", "RGB"),
-    "b.JPEG": ("PNG", "RGB"),  # by its name a JPEG
-    "c.png": ("JPEG", "RGB"),  # by its name a PNG
+    "b.JPEG": ("PNG", "RGB"),  # a JPEG by its name
+    "c.png": ("JPEG", "RGB"),  # a PNG by its name
     "d.jpg": ("JPEG", "CMYK"),
     "e.jpg": ("JPEG", "L"),
     "f.png": ("PNG", "RGBA"),
@@ -215,7 +215,7 @@ class BuildImageDataTest(tf.test.TestCase):
             pictures.write(bad[-1], self.files[split, file][:40])
         return bad
 
-    def test_all_images_that_cannot_be_used_are_told_at_once(self):
+    def test_all_unusable_images_are_reported_at_once(self):
         os.makedirs(self.path("train", "roses", "folder.jpg"))
         bad = [*self.damage(), self.path("train", "roses", "folder.jpg")]
         done = self.build(train_shards=5)
@@ -226,13 +226,13 @@ class BuildImageDataTest(tf.test.TestCase):
         self.assertNotIn("Finished", done.stdout)
 
     @pytest.mark.slow
-    def test_processes_tell_all_images_that_cannot_be_used(self):
+    def test_processes_report_all_unusable_images(self):
         self.damage()
         with mock.patch.object(writing, "EXAMPLES_PER_PROCESS", 5):
             done = self.build(num_threads=4, train_shards=7)
         self.assertIn("; and 3 more, as told above", done.stderr)
 
-    def test_the_command_goes_on_once_the_last_bad_image_is_removed(self):
+    def test_the_command_succeeds_once_the_last_bad_image_is_removed(self):
         numbers = {"train_shards": 128, "validation_shards": 5}
         for path in self.damage():
             done = self.build(**numbers)
@@ -243,13 +243,13 @@ class BuildImageDataTest(tf.test.TestCase):
         self.assertRegex(done.stdout, r"train: removed \d+ files, unfinished and of other images")
         self.assertLen(self.read("train"), 21)
         self.assertLen(self.read("validation"), 23)
-        # As if the bad ones had never been there.
+        # The result is the same as without the bad images.
         found, self.output = samples.contents(self.output), self.path("other")
         self.assertEqual(self.build(**numbers).status, 0)
         self.assertEqual(samples.contents(self.output), found)
 
     def test_unfinished_files_of_other_classes_are_not_replaced(self):
-        # The last one that is written.
+        # The last image to be written.
         bad = self.path("train", image_folders.find_images(self.path("train"), LABELS)[-1])
         pictures.write(bad, "no image")
         self.assertEqual(self.build(train_shards=9).status, 2)
@@ -303,7 +303,7 @@ class BuildImageDataTest(tf.test.TestCase):
         for flag in ("train_directory", "output_directory", "num_threads", "labels_file"):
             self.assertIn(f"--{flag}", done.stdout)
 
-    def test_the_seed_is_that_of_the_original(self):
+    def test_the_seed_equals_the_originals(self):
         self.assertEqual(image_folders.SEED, 12345)
 
 

@@ -97,7 +97,7 @@ class BuildImagenetDataTest(tf.test.TestCase):
                 labels = [SYNSETS.index(synset) + 1] * 2 if has_boxes else []
                 self.assertEqual(record["image/object/bbox/label"].tolist(), labels)
 
-    def test_raw_pixels_are_those_of_the_image(self):
+    def test_raw_pixels_equal_the_image(self):
         self.assertEqual(self.build("raw", "--raw_pixel", "True").status, 0)
         for record in self.records("raw"):
             name = record["image/filename"].decode()
@@ -107,7 +107,7 @@ class BuildImagenetDataTest(tf.test.TestCase):
             expected = pictures.decode(self.files[name])
             self.assertEqual(pixels.shape, expected.shape)
             self.assertLess(np.abs(pixels - expected).mean(), 2)
-            if name.endswith("1.JPEG"):  # without loss
+            if name.endswith("1.JPEG"):  # lossless
                 self.assertAllEqual(pixels, expected)
 
     def test_raw_pixels_are_squeezed_to_a_square(self):
@@ -127,7 +127,7 @@ class BuildImagenetDataTest(tf.test.TestCase):
             "validation files of another conversion (raw_pixel: False, now True)", done.stderr
         )
 
-    def test_missing_files_and_names_are_told(self):
+    def test_missing_files_and_names_are_reported(self):
         pictures.write(self.path("less.txt"), f"{SYNSETS[0]}\ttench\n{SYNSETS[2]}\tcab\n")
         self.assert_refused(
             "less.txt lacks the names of n02099601", imagenet_metadata_file=self.path("less.txt")
@@ -137,7 +137,7 @@ class BuildImagenetDataTest(tf.test.TestCase):
         self.assert_refused("`train_shards` must be a positive integer", train_shards=0)
         self.assert_refused("line 1", bounding_box_file=self.path("synsets.txt"))
 
-    def test_classes_that_are_no_wordnet_ids_are_refused(self):
+    def test_classes_other_than_wordnet_ids_are_refused(self):
         for name in ("/etc", "../x", "n0144076", "n014407640", "n0144076\u0664", "N01440764", "x"):
             pictures.write(self.path("synsets.txt"), f"{SYNSETS[0]}\n{name}\n")
             self.assert_refused("`labels_file`", self.path("synsets.txt"))

@@ -1,4 +1,4 @@
-"""CIFAR-10's two official archives with other images, byte for byte as the originals."""
+"""CIFAR-10's two official archives with other images, otherwise identical byte by byte."""
 
 import io
 import struct
@@ -11,13 +11,13 @@ BATCHES = [f"data_batch_{i}" for i in (3, 1, 2, 5, 4)] + ["test_batch"]
 
 
 def names(version):
-    """Returns the names of the six files, training first, in the order of their numbers."""
+    """Returns the names of the six files, training first, in order."""
     ending = {"python": "", "binary": ".bin"}[version]
     return [f"{FOLDERS[version]}/{name}{ending}" for name in sorted(BATCHES)]
 
 
 def batch(seed, size=4):
-    """Returns (images [n, 3, 32, 32], labels [n]), random."""
+    """Returns (images [n, 3, 32, 32], labels [n]) with random values."""
     generator = np.random.default_rng(seed)
     images = generator.integers(0, 256, (size, 3, 32, 32), np.uint8)
     return images, generator.integers(0, 10, size).astype(np.uint8)
@@ -30,7 +30,7 @@ def binary_batch(images, labels):
 
 
 def python_batch(images, labels):
-    """Returns a file of the python version: a pickle that Python 2 and NumPy 1 wrote."""
+    """Returns a file of the Python version: a pickle as Python 2 and NumPy 1 write it."""
     label_list = b"".join(b"K" + bytes([label]) for label in labels)
     filenames = b"".join(python2_string(b"image_%d.png" % i) for i in range(len(labels)))
     return (
@@ -51,14 +51,14 @@ def python_batch(images, labels):
 
 
 def python2_string(data):
-    """Returns the opcodes of a `str` of Python 2, which is put into the memory too."""
+    """Returns the opcodes of a Python 2 `str`, including its memo entry."""
     if len(data) < 256:
         return b"U" + bytes([len(data)]) + data + b"r\x40\x00\x00\x00"
     return b"T" + struct.pack("<i", len(data)) + data
 
 
 def python2_array(array, kind=b"u1"):
-    """Returns the opcodes of a contiguous array of NumPy 1."""
+    """Returns the opcodes of a contiguous NumPy 1 array."""
     shape = b"".join(b"J" + struct.pack("<i", size) for size in array.shape)
     return (
         b"cnumpy.core.multiarray\n_reconstruct\nq\x07cnumpy\nndarray\nq\x08K\x00\x85U\x01b\x87Rq\x0a"
@@ -73,14 +73,14 @@ def python2_array(array, kind=b"u1"):
 
 
 def entry(name, data=b"", kind=tarfile.REGTYPE, target=""):
-    """Returns (header, content) of an archive's entry."""
+    """Returns (header, content) of an archive member."""
     info = tarfile.TarInfo(name)
     info.size, info.type, info.linkname = len(data), kind, target
     return info, data
 
 
 def write_archive(path, entries):
-    """Writes a .tar.gz of what `entry` returned."""
+    """Writes a .tar.gz of results of `entry`."""
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         for info, data in entries:
             archive.addfile(info, io.BytesIO(data))

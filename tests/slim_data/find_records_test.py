@@ -1,4 +1,4 @@
-"""Folders of photos become TFRecords at the first use."""
+"""The first use converts folders of photos to TFRecords."""
 
 import os
 import pathlib
@@ -37,7 +37,7 @@ class FindRecordsTest(tf.test.TestCase):
         self.assertEqual(self.labels(found, "validation"), [1, 1, 1, 3, 3, 3])
         with mock.patch.object(image_folders, "find_images", side_effect=AssertionError):
             self.assertEqual(find_records.find_records(str(self.root)), found)
-        # TFRecords are their own folder.
+        # A folder of TFRecords is returned as it is.
         self.assertEqual(find_records.find_records(found), found)
 
     def test_a_conversion_that_was_interrupted_is_finished(self):
@@ -46,14 +46,14 @@ class FindRecordsTest(tf.test.TestCase):
         self.assertEqual(find_records.find_records(str(self.root), num_processes=1), found)
         self.assertLen(self.labels(found, "train"), 9)
 
-    def test_the_other_names_of_the_validation_folder_are_known(self):
+    def test_other_names_of_the_validation_folder_are_found(self):
         for name in find_records.VALIDATION_FOLDERS[1:]:
             other = self.root / name / "root"
             shutil.copytree(self.root / "train", other / "train")
             shutil.copytree(self.root / "val", other / name)
             find_records.find_records(str(other), num_processes=1)
 
-    def test_what_does_not_fit_is_one_line(self):
+    def test_invalid_folders_are_one_line(self):
         shutil.copytree(self.root / "val" / "a", self.root / "val" / "d")
         with self.assertRaisesRegex(DataError, "val holds a class that .*train does not: 'd'"):
             find_records.find_records(str(self.root))
@@ -61,7 +61,7 @@ class FindRecordsTest(tf.test.TestCase):
         with self.assertRaisesRegex(DataError, "must hold a folder val or validation or"):
             find_records.find_records(str(self.root))
 
-    def test_the_program_prints_the_folder_alone(self):
+    def test_the_program_prints_only_the_folder(self):
         status, out, _ = programs.call("find_records", self.root)
         self.assertEqual((status, out), (0, f"{self.root}/tfrecords\n"))
 

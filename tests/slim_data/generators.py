@@ -1,4 +1,4 @@
-"""Generators of examples that other processes can be given, and what befalls those processes."""
+"""Picklable generators of examples, also with failures of their processes."""
 
 import os
 import signal
@@ -8,23 +8,23 @@ EXAMPLE_SIZE = 20
 
 
 def example(number):
-    """Returns bytes that tell their number."""
+    """Returns an example that contains its number."""
     return f"{number:0{EXAMPLE_SIZE}d}".encode()
 
 
 def numbered(start, stop):
-    """Yields examples that tell their numbers."""
+    """Yields examples that contain their numbers."""
     yield from map(example, range(start, stop))
 
 
 def up_to(end, start, stop):
-    """Yields examples to the end of a source that holds another number than was stated."""
+    """Yields examples of a source whose size differs from the stated one."""
     del stop
     yield from map(example, range(start, end))
 
 
 def killed_at(number, start, stop):
-    """Yields numbered examples, and kills its process in place of one of them."""
+    """Yields numbered examples, and kills its process at one of them."""
     for i in range(start, stop):
         if i == number:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -32,7 +32,7 @@ def killed_at(number, start, stop):
 
 
 def failing_at(number, error, start, stop):
-    """Yields numbered examples, and raises in place of one of them."""
+    """Yields numbered examples, and raises an error at one of them."""
     for i in range(start, stop):
         if i == number:
             raise error

@@ -14,13 +14,13 @@ TRAIN = "ILSVRC2012_img_train.tar"
 VALIDATION = "ILSVRC2012_img_val.tar"
 ANNOTATIONS = "ILSVRC2012_bbox_train_v2.tar.gz"
 DEVKIT = "ILSVRC2012_devkit_t12.tar.gz"
-# The devkit numbers the classes in an order of its own, and groups of classes after them.
+# The devkit numbers classes in a different order, followed by groups of classes.
 NUMBERS = {1: SYNSETS[2], 2: SYNSETS[0], 3: SYNSETS[1], 4: "n00000001"}
 VALIDATION_CLASSES = [SYNSETS[i] for i in (1, 0, 2, 1, 1, 0, 2)]
 
 
 def train_images(num_per_class=4):
-    """Returns {synset: {name: bytes}}, among them a PNG, a CMYK and a grey image."""
+    """Returns {synset: {name: bytes}}, including a PNG, a CMYK and a grey image."""
     makes = (("JPEG", "RGB"), ("PNG", "RGB"), ("JPEG", "CMYK"), ("JPEG", "L"))
     return {
         synset: {
@@ -34,7 +34,7 @@ def train_images(num_per_class=4):
 
 
 def train_archive(images):
-    """Returns the archive of one archive a class."""
+    """Returns the archive that holds one archive a class."""
     return pictures.tar({f"{s}.tar": pictures.tar(files) for s, files in images.items()})
 
 
@@ -72,7 +72,7 @@ def devkit(numbers=None, truth=None):
 
 
 def annotations():
-    """Returns (archive of XML annotations, the lines that a CSV file of them must hold)."""
+    """Returns (archive of XML annotations, lines of the CSV file)."""
     first, second, third = SYNSETS
     files = {
         f"{second}/{second}_8.xml": [("dog", 50, 100, 10, 20), (second, 0, 0, 100, 200)],
@@ -100,7 +100,7 @@ def write(folder):
 
 
 def tree(folder):
-    """Returns {path relative to the folder: bytes} of all files in it, hidden ones too."""
+    """Returns {path relative to the folder: bytes} of all its files, including hidden ones."""
     found = {}
     for above, _, names in os.walk(folder):
         for name in names:
@@ -111,7 +111,7 @@ def tree(folder):
 
 
 def parse(record):
-    """Returns what a record of ImageNet holds, by key."""
+    """Returns the fields of an ImageNet record, by key."""
     corners = ("xmin", "xmax", "ymin", "ymax")
     parsed = tf.io.parse_single_example(
         record,

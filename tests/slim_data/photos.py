@@ -1,4 +1,4 @@
-"""Images of any size for the tests, and records that hold them."""
+"""Images of any size, and records that hold them."""
 
 import numpy as np
 import tensorflow as tf
@@ -14,13 +14,13 @@ def pixels(height=60, width=80, seed=0):
 
 
 def ramp(height, width):
-    """Returns an image that tells of each pixel its row (red) and column (green), both < 256."""
+    """Returns an image whose red and green values are a pixel's row and column, both < 256."""
     rows, columns = np.mgrid[:height, :width]
     return np.stack([rows, columns, np.zeros_like(rows)], axis=-1).astype(np.uint8)
 
 
 def jpeg(image, quality=95):
-    """Returns the bytes of a JPEG file; of a grey one if the image has one channel."""
+    """Returns the bytes of a JPEG file, which is grey if the image has one channel."""
     return tf.io.encode_jpeg(image, quality=quality).numpy()
 
 
@@ -49,13 +49,13 @@ def example(encoded, label=1, *, image_format="JPEG", size=None, boxes=()):
 
 
 def raw_example(image, label=1, **more):
-    """Returns a serialized tf.Example that holds pixels as they are."""
+    """Returns a serialized tf.Example that holds raw pixels."""
     size = image.shape[:2]
     return example(image.tobytes(), label, image_format="RAW", size=size, **more)
 
 
 def resized(image, height, width):
-    """Returns an image resized bilinearly, pixels being areas: slow and plain, float64."""
+    """Resizes an image bilinearly, treating pixels as areas: slow and plain, in float64."""
     image = image.astype(np.float64)
     for axis, size in enumerate((height, width)):
         old = image.shape[axis]

@@ -1,4 +1,4 @@
-"""Image files of every make, encoded by Pillow, and folders, archives and annotations of them."""
+"""Image files of all formats, written with Pillow, and folders, archives and annotations."""
 
 import io
 import os
@@ -26,25 +26,25 @@ def encode(array, kind="JPEG", mode="RGB"):
 
 
 def decode(data):
-    """Returns the pixels of an image file as Pillow sees them, int64 [height, width, 3]."""
+    """Returns the pixels of an image file as Pillow decodes them, int64 [height, width, 3]."""
     return np.asarray(Image.open(io.BytesIO(data)).convert("RGB")).astype(np.int64)
 
 
 def squeeze(array, side):
-    """Returns what Pillow makes of an image when it becomes a square, int64 [side, side, 3]."""
+    """Returns an image resized to a square by Pillow, int64 [side, side, 3]."""
     image = Image.fromarray(array.astype(np.uint8))
     return np.asarray(image.resize((side, side), Image.Resampling.BILINEAR)).astype(np.int64)
 
 
 def write(path, data):
-    """Writes a file, and its folder if absent."""
+    """Writes a file, and creates its folder."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as file:
         file.write(data if isinstance(data, bytes) else data.encode())
 
 
 def tar(files, compression=""):
-    """Returns an archive of {name: bytes, or a `TarInfo` for what is no file}."""
+    """Returns an archive of {name: bytes, or a `TarInfo` for other members}."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode=f"w:{compression}") as archive:
         for name, data in files.items():

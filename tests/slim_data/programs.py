@@ -1,4 +1,4 @@
-"""Running the programs inside the test's own process, which saves loading TensorFlow again."""
+"""Runs programs in the test's process, which saves loading TensorFlow again."""
 
 import contextlib
 import importlib
@@ -8,7 +8,7 @@ from unittest import mock
 
 
 class Done(NamedTuple):
-    """How a program ended."""
+    """Result of a program."""
 
     status: int
     stdout: str
@@ -16,7 +16,7 @@ class Done(NamedTuple):
 
 
 def call(module, *arguments):
-    """Runs the program of a module of slim_data with a command line, to its end."""
+    """Runs the program of a slim_data module with a command line."""
     program = importlib.import_module(f"slim_data.{module}")
     stdout, stderr = io.StringIO(), io.StringIO()
     with (

@@ -18,7 +18,7 @@ MNIST_FILES = {
 
 
 def new_folder(test):
-    """Returns the path of an empty folder that lasts as long as the test."""
+    """Returns the path of an empty folder that the test removes."""
     folder = tempfile.TemporaryDirectory()
     test.addCleanup(folder.cleanup)
     return folder.name
@@ -26,7 +26,7 @@ def new_folder(test):
 
 @contextlib.contextmanager
 def small_disk(test, kibibytes):
-    """Yields a folder on a file system of its own; skips the test where none can be mounted."""
+    """Yields a folder on its own file system; skips the test if none can be mounted."""
     folder = new_folder(test)
     size = f"size={kibibytes}k"
     command = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", folder]
@@ -39,12 +39,12 @@ def small_disk(test, kibibytes):
 
 
 def idx_images(images, magic=2051):
-    """Returns the bytes of an idx file that holds uint8 images [n, height, width]."""
+    """Returns an idx file with uint8 images [n, height, width], as bytes."""
     return struct.pack(">4I", magic, *images.shape) + images.tobytes()
 
 
 def idx_labels(labels, magic=2049):
-    """Returns the bytes of an idx file that holds uint8 labels [n]."""
+    """Returns an idx file with uint8 labels [n], as bytes."""
     return struct.pack(">2I", magic, len(labels)) + labels.tobytes()
 
 
@@ -75,7 +75,7 @@ def example(encoded, label, **more):
 
 
 def png(value=0, size=28):
-    """Returns a grey PNG of one brightness."""
+    """Returns a grey PNG of a single brightness."""
     return tf.io.encode_png(np.full((size, size, 1), value, np.uint8)).numpy()
 
 
@@ -87,7 +87,7 @@ def write_records(path, records):
 
 
 def write_numbered(folder, sizes, split="train"):
-    """Writes shards of MNIST-like records whose brightness counts up from 0 over all shards."""
+    """Writes shards of MNIST-like records whose brightness counts up over all shards."""
     os.makedirs(folder, exist_ok=True)
     number = 0
     for i, size in enumerate(sizes):
@@ -97,7 +97,7 @@ def write_numbered(folder, sizes, split="train"):
 
 
 def brightness(images):
-    """Returns the numbers that `write_numbered` gave to images of a batch in [-1, 1]."""
+    """Returns the numbers that `write_numbered` encoded in a batch of images in [-1, 1]."""
     return np.rint((np.asarray(images)[:, 0, 0, 0] + 1) / 2 * 255).astype(int).tolist()
 
 
@@ -126,7 +126,7 @@ def read(files):
 
 
 def contents(folder):
-    """Returns {name: bytes} of the files in a folder, hidden ones too."""
+    """Returns {name: bytes} of the files in a folder, including hidden ones."""
     found = {}
     for name in os.listdir(folder):
         with open(os.path.join(folder, name), "rb") as file:
@@ -135,7 +135,7 @@ def contents(folder):
 
 
 def record_offsets(path):
-    """Returns where each record of a TFRecord file starts."""
+    """Returns the offset of each record of a TFRecord file."""
     with open(path, "rb") as file:
         data = file.read()
     offsets = [0]
@@ -155,17 +155,17 @@ def flip_bit(path, offset):
 
 
 def converter(*arguments):
-    """Returns the command line of the converter as a process of its own."""
+    """Returns the command line of the converter."""
     return [sys.executable, "-m", "slim_data.download_and_convert_data", *map(str, arguments)]
 
 
 def run_converter(*arguments):
-    """Runs the converter to its end; returns the completed process, output as text."""
+    """Runs the converter; returns the completed process, with text output."""
     return run("slim_data.download_and_convert_data", *arguments)
 
 
 def run(module, *arguments, folder=None):
-    """Runs a program to its end in `folder`; returns the completed process, output as text."""
+    """Runs a program in `folder`; returns the completed process, with text output."""
     return subprocess.run(
         [sys.executable, "-m", module, *map(str, arguments)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""A server of files on the loopback interface that can be told to misbehave."""
+"""A local file server with configurable faults."""
 
 import http.server
 import re
@@ -10,12 +10,12 @@ class Server:
     """Serves `files`, {name: bytes}, until `close`.
 
     Attributes:
-        files: what is served; may be changed at any time.
-        faults: list of functions of a request handler and the file's bytes. Each request takes
-            the first one away and is answered by it; without any it is answered rightly.
+        files: the served files; may be changed at any time.
+        faults: list of functions of a request handler and the file's bytes. Each request takes one
+            and is answered by it. Without faults, answers are correct.
         requests: list of (name, value of the Range header or None) so far.
-        authorization: the Authorization header without which nothing is served; None for all.
-        authorizations: list of those that came, None where there was none.
+        authorization: the required Authorization header; None: no header is required.
+        authorizations: list of received Authorization headers, None for requests without one.
     """
 
     def __init__(self, files):
@@ -38,7 +38,7 @@ class Server:
                 if name not in server.files:
                     self.send_error(404)
                     return
-                answer = server.faults.pop(0) if server.faults else answer_rightly
+                answer = server.faults.pop(0) if server.faults else answer_correctly
                 answer(self, server.files[name])
 
             def log_message(self, *_):
@@ -59,29 +59,29 @@ class Server:
         self._server.server_close()
 
 
-def answer_rightly(handler, data):
-    """Answers as asked, by the whole file or what follows its beginning."""
+def answer_correctly(handler, data):
+    """Answers with the requested part of the file."""
     send(handler, data, len(data))
 
 
 def breaking_after(size):
-    """Returns an answer that announces everything and ends the connection after `size` bytes."""
+    """Returns an answer that breaks the connection after `size` of the announced bytes."""
     return lambda handler, data: send(handler, data, size)
 
 
 def without_ranges(handler, data):
-    """Answers by the whole file whatever was asked."""
+    """Answers with the whole file, ignoring the Range header."""
     del handler.headers["Range"]
     send(handler, data, len(data))
 
 
 def status(code):
-    """Returns an answer of no more than a status."""
+    """Returns an answer that is only a status."""
     return lambda handler, data: handler.send_error(code)
 
 
 def sending_on_to(url):
-    """Returns an answer that sends on to another address."""
+    """Returns an answer that redirects to another address."""
 
     def send_on(handler, data):
         del data
@@ -94,7 +94,7 @@ def sending_on_to(url):
 
 
 def web_page(handler, data):
-    """Answers by a page for people."""
+    """Answers with an HTML page."""
     del data
     handler.send_response(200)
     handler.send_header("Content-Type", "text/html; charset=utf-8")
@@ -104,12 +104,12 @@ def web_page(handler, data):
 
 
 def instead(other):
-    """Returns an answer by other bytes than the file's."""
+    """Returns an answer with other bytes than the file's."""
     return lambda handler, data: send(handler, other, len(other))
 
 
 def endless(handler, data):
-    """Answers by a file that never ends, without a length."""
+    """Answers with an endless file, without a length."""
     handler.send_response(200)
     handler.end_headers()
     try:
@@ -120,7 +120,7 @@ def endless(handler, data):
 
 
 def raw(answer):
-    """Returns an answer of these bytes, in place of all that HTTP asks for."""
+    """Returns an answer of raw bytes instead of an HTTP response."""
 
     def send_raw(handler, data):
         del data
@@ -131,7 +131,7 @@ def raw(answer):
 
 
 def repeating(answer, before=b"", seconds=0):
-    """Returns an answer that sends bytes again and again, with a pause after each."""
+    """Returns an answer that repeats bytes without end, with a pause after each."""
 
     def send_again(handler, data):
         del data
@@ -148,14 +148,14 @@ def repeating(answer, before=b"", seconds=0):
 
 
 def close_connection(handler, data):
-    """Answers by closing the connection."""
+    """Closes the connection without an answer."""
     del data
     handler.close_connection = True
     handler.connection.close()
 
 
 def send(handler, data, size):
-    """Sends the `size` first of the bytes that were asked for, under a header for all of them."""
+    """Sends `size` bytes of the requested range, under a header that announces all of it."""
     asked = re.fullmatch(r"bytes=(\d+)-", handler.headers.get("Range", ""))
     start = int(asked[1]) if asked else 0
     if start and start >= len(data):

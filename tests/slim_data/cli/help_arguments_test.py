@@ -1,4 +1,4 @@
-"""Programs that parse by argparse have the help flags of those that parse by absl."""
+"""Programs based on argparse have the help flags of programs based on absl."""
 
 import contextlib
 import io
@@ -12,8 +12,8 @@ from slim_data.cli import help_arguments
 from slim_data.common.version import __version__
 
 
-def told(flag):
-    """What a program prints, and its exit status."""
+def output_of(flag):
+    """Returns the output of a program and its exit status."""
     parser = help_arguments.Parser(prog="x", description="Does <it>.")
     parser.add_argument("--count", type=int, default=3, help="How many & which.")
     parser.add_argument("file", help="A file.")
@@ -27,15 +27,15 @@ def told(flag):
 
 
 class HelpTest(unittest.TestCase):
-    def test_all_names_of_help_show_the_same(self):
-        text, status = told("--help")
+    def test_all_help_flags_print_the_same(self):
+        text, status = output_of("--help")
         self.assertEqual(status, 0)
         self.assertIn("How many & which.", text)
         for flag in ("-h", "--helpshort", "--helpfull"):
-            self.assertEqual(told(flag), (text, 0))
+            self.assertEqual(output_of(flag), (text, 0))
 
-    def test_a_value_of_two_dashes_is_told(self):
-        # argparse would make an empty list of it, whatever the argument's type.
+    def test_a_value_of_two_dashes_is_an_error(self):
+        # argparse would turn the value into an empty list, whatever the argument's type.
         for flag in ("--count", "--unknown"):
             err = io.StringIO()
             with contextlib.redirect_stderr(err), self.assertRaises(SystemExit) as ended:
@@ -49,7 +49,7 @@ class HelpTest(unittest.TestCase):
         self.assertEqual((values.count, values.files), ("-", ["--count=--"]))
 
     def test_xml_names_every_argument(self):
-        text, status = told("--helpxml")
+        text, status = output_of("--helpxml")
         self.assertEqual(status, 0)
         root = ElementTree.fromstring(text)
         self.assertEqual(root.findtext("usage"), "Does <it>.")
@@ -59,7 +59,7 @@ class HelpTest(unittest.TestCase):
         self.assertEqual(fields, ["How many & which.", "3", "int"])
 
     def test_version(self):
-        self.assertEqual(told("--version"), (f"x {__version__}\n", 0))
+        self.assertEqual(output_of("--version"), (f"x {__version__}\n", 0))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Booleans given as `--flag True`."""
+"""Boolean flags written as `--flag True`."""
 
 import sys
 import unittest

@@ -1,4 +1,4 @@
-"""What files and flags say is shown on one line that no terminal takes for a command."""
+"""Texts from files and flags are shown on one line, with control characters escaped."""
 
 import contextlib
 import io
@@ -15,7 +15,7 @@ from slim_data.cli import program
 from slim_data.common.errors import MAX_LENGTH, printable
 from tests.slim_data import programs
 
-# Surrogates too: bytes of a file's name that are no UTF-8.
+# Includes surrogates: file names that are not valid UTF-8.
 ANY_TEXT = st.text(st.characters())
 
 
@@ -29,7 +29,7 @@ class PrintableTest(unittest.TestCase):
             shown.encode()
 
     @given(st.text(st.characters(exclude_categories=["C", "Z"]), max_size=MAX_LENGTH))
-    def test_what_is_printable_stays_as_it_is(self, text):
+    def test_printable_text_is_unchanged(self, text):
         self.assertEqual(printable(text), text)
 
     def test_control_characters_are_shown_as_python_writes_them(self):
@@ -51,7 +51,7 @@ class PrintableTest(unittest.TestCase):
         self.assertIn("1[... ", shown)
         self.assertTrue(shown.endswith("11. Give a shorter one"))
 
-    def test_escapes_count(self):
+    def test_escapes_count_as_length(self):
         self.assertEqual(len(printable("\U000f0000" * MAX_LENGTH, 200)), 200)
 
 
@@ -65,7 +65,7 @@ class DataErrorTest(unittest.TestCase):
         error = DataError("x" * 10**5)
         self.assertEqual(str(pickle.loads(pickle.dumps(error))), str(error))
 
-    def test_programs_tell_what_else_fails_in_one_line(self):
+    def test_programs_report_other_errors_in_one_line(self):
         def ending_with(error):
             def main(values):
                 raise error

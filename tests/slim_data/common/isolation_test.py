@@ -1,4 +1,4 @@
-"""Functions that crash or take too much end their own process only."""
+"""Functions that crash or take too many resources end only their own process."""
 
 import os
 import sys

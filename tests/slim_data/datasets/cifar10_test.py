@@ -26,7 +26,7 @@ class Cifar10Test(tf.test.TestCase):
         self.write("binary")
 
     def write(self, version, more=(), replaced=None):
-        """Writes an archive; `replaced` are other entries by the numbers of their files."""
+        """Writes an archive; `replaced` maps numbers of files to other members."""
         self.path = os.path.join(self.raw_dir, f"cifar-10-{version}.tar.gz")
         encode = getattr(cifar10_archives, f"{version}_batch")
         entries = [
@@ -35,7 +35,7 @@ class Cifar10Test(tf.test.TestCase):
         ]
         for i, entry in (replaced or {}).items():
             entries[i] = entry
-        # Neither version's archive holds its files in the order of their numbers.
+        # The official archives do not sort their files by number either.
         shuffled = [entries[i] for i in (3, 0, 1, 5, 4, 2) if entries[i] is not None]
         cifar10_archives.write_archive(self.path, [*more, *shuffled])
 

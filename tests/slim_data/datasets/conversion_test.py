@@ -75,7 +75,7 @@ class ConversionTest(tf.test.TestCase):
         self.assertEqual(self.convert(report=lines.append), files)
         self.assertEqual(lines, ["Dataset files already exist. Exiting without re-creating them."])
         self.assertEqual({p: os.stat(p).st_ino for p in before}, before)
-        # The source may be gone by then.
+        # The source is no longer needed.
         self.raw_dir = samples.new_folder(self)
         self.assertEqual(self.convert(), files)
 
@@ -121,7 +121,7 @@ class ConversionTest(tf.test.TestCase):
     def test_imagenet_is_left_to_its_own_program(self):
         self.assert_refused(["python -m slim_data.build_imagenet_data"], name="imagenet")
 
-    def test_a_full_disk_leaves_no_file_taken_for_whole(self):
+    def test_a_full_disk_leaves_no_incomplete_file(self):
         samples.write_mnist(self.raw_dir, num_train=900)
         with samples.small_disk(self, 300) as folder:
             with self.assertRaisesRegex(slim_data.DataError, "No space left on device"):
@@ -146,7 +146,7 @@ class ConversionTest(tf.test.TestCase):
             self.convert(file)
 
     @pytest.mark.slow
-    def test_a_killed_run_leaves_nothing_that_looks_whole_and_is_taken_up(self):
+    def test_a_killed_run_leaves_no_incomplete_file_and_is_resumed(self):
         samples.write_mnist(self.raw_dir, num_train=4000)
         arguments = ["--dataset_name=mnist", "--shard", "True", "--train_shards", "16"]
         arguments += ["--raw_dir", self.raw_dir, "--dataset_dir", self.folder]
@@ -167,7 +167,7 @@ class ConversionTest(tf.test.TestCase):
         before = {path: os.stat(path).st_mtime_ns for path in finished}
         self.convert(shard=True, train_shards=16)
         self.assertEqual({path: os.stat(path).st_mtime_ns for path in before}, before)
-        # Neither that nor the number of processes shows.
+        # The result depends neither on the interruption nor on the number of processes.
         other = samples.new_folder(self)
         self.convert(other, shard=True, train_shards=16)
         self.assertEqual(samples.contents(self.folder), samples.contents(other))
@@ -178,7 +178,7 @@ class ConversionTest(tf.test.TestCase):
 
 
 class DownloadTest(tf.test.TestCase):
-    """Converting what a server of the loopback interface holds instead of the official one."""
+    """Converts files from a local server instead of the official one."""
 
     def setUp(self):
         super().setUp()
@@ -188,7 +188,7 @@ class DownloadTest(tf.test.TestCase):
         self.addCleanup(self.server.close)
 
     def serve(self, source, folder):
-        """Lets the files of a folder stand for the official ones of a source."""
+        """Serves the files of a folder in place of a source's official files."""
         self.server.files = samples.contents(folder)
         official = tuple(
             dataclasses.replace(
@@ -232,11 +232,11 @@ class DownloadTest(tf.test.TestCase):
         self.assertEqual(
             {split: len(found[split]) for split in found}, {"train": 5, "validation": 5}
         )
-        # A second time nothing is downloaded, nor written.
+        # A second call neither downloads nor writes.
         slim_data.convert("flowers", self.folder)
         self.assertLen(self.server.requests, 1)
 
-    def test_either_archive_of_cifar10_spares_the_download(self):
+    def test_either_archive_of_cifar10_avoids_the_download(self):
         made = samples.new_folder(self)
         for version in ("python", "binary"):
             encode = getattr(cifar10_archives, f"{version}_batch")
@@ -268,7 +268,7 @@ class DownloadTest(tf.test.TestCase):
             slim_data.convert("mnist", self.folder, raw_dir=self.raw_dir)
         self.assertEqual(os.listdir(self.raw_dir) + os.listdir(self.folder), [])
 
-    def test_without_downloads_what_is_missing_is_named(self):
+    def test_without_downloads_missing_files_are_named(self):
         with self.assertRaisesRegex(slim_data.DataError, "without train-images-idx3-ubyte.gz"):
             slim_data.convert("mnist", self.folder, source="files")
 

@@ -1,4 +1,4 @@
-"""A folder of images: every make of file, classes, split, bad files, and what is refused."""
+"""A folder of images: all image formats, classes, split, bad files, and refusals."""
 
 import collections
 import io
@@ -40,7 +40,7 @@ def exif(orientation):
 
 
 def bad_files():
-    """{name: bytes} of what no image can be made of."""
+    """Returns {name: bytes} of files that are no valid images."""
     return {
         "empty.jpg": b"",
         "text.jpg": b"no image",
@@ -109,7 +109,7 @@ class ConvertFolderTest(tf.test.TestCase):
         (images, labels), *_ = slim_data.load("folder", self.output, "train", 4, 24, training=True)
         self.assertEqual((images.shape, labels.shape), ((4, 24, 24, 3), (4,)))
 
-    def test_every_make_of_image_is_read_as_people_see_it(self):
+    def test_every_image_format_is_read_as_viewers_show_it(self):
         makes = {
             "rgb.jpg": encode("JPEG", quality=95),
             "grey.jpg": encode("JPEG", "L"),
@@ -154,12 +154,12 @@ class ConvertFolderTest(tf.test.TestCase):
             pixels = pictures.decode(found[name])
             self.assertEqual(pixels.shape, expected.shape, name)
             self.assertLess(np.abs(pixels - expected).mean(), 2.5, name)
-            # Prediction shows a network the same image.
+            # Prediction shows the network the same image.
             self.assertAllEqual(
                 tf.io.decode_image(image_files.upright(data), 3).shape, expected.shape
             )
 
-    def test_what_lies_deeper_counts_and_what_systems_leave_behind_does_not(self):
+    def test_nested_images_count_and_files_of_operating_systems_do_not(self):
         self.add("cats/deep/er/猫.jpg", encode("JPEG"))
         os.symlink("0.jpg", os.path.join(self.images, "cats", "link.jpg"))
         os.symlink(self.images + "/dogs", os.path.join(self.images, "linked dogs"))
@@ -178,7 +178,7 @@ class ConvertFolderTest(tf.test.TestCase):
         )
         self.assertEqual(slim_data.info("folder", self.output).num_classes, 4)
 
-    def test_the_split_is_of_each_class_and_stays_when_images_come_and_go(self):
+    def test_each_class_is_split_and_the_split_is_stable(self):
         sizes = {"a": 1, "b": 2, "c": 95, "d": 4}
         names = [f"{label}/{i}" for label, number in sizes.items() for i in range(number)]
         for part, numbers in ((0.0, [0, 0, 0, 0]), (0.1, [0, 1, 10, 1]), (0.9, [0, 1, 86, 3])):
@@ -191,12 +191,12 @@ class ConvertFolderTest(tf.test.TestCase):
         other = image_tree.split(names, 0.2, 1)
         self.assertNotEqual(set(other["validation"]), set(first["validation"]))
         fewer = image_tree.split([n for n in names if n != first["train"][0]], 0.2, 0)
-        # One of the class may have to change sides.
+        # At most one image of the class moves to the other split.
         self.assertLessEqual(len(set(fewer["validation"]) ^ set(first["validation"])), 1)
-        # Shuffled: no run of one class.
+        # Classes are shuffled.
         self.assertNotEqual(first["train"], sorted(first["train"]))
 
-    def test_all_bad_files_are_told_in_one_run_which_goes_on_once_they_are_gone(self):
+    def test_all_bad_files_are_reported_in_one_run_which_succeeds_without_them(self):
         paths = []
         for i, (name, data) in enumerate(bad_files().items()):
             self.add(f"{CLASSES[i % 3]}/{name}", data)
@@ -219,7 +219,7 @@ class ConvertFolderTest(tf.test.TestCase):
         self.convert()
         self.assertEqual(samples.contents(self.output), before)
 
-    def test_an_interrupted_conversion_goes_on(self):
+    def test_an_interrupted_conversion_resumes(self):
         self.convert()
         before = samples.contents(self.output)
         for name in ("train-00002-of-00008", "labels.txt"):
@@ -239,7 +239,7 @@ class ConvertFolderTest(tf.test.TestCase):
         pattern = "val holds a folder that .*images does not: 'bird'"
         self.assert_refused(pattern, "--validation", self.path("val"))
 
-    def test_what_cannot_be_right_is_refused_before_anything_is_written(self):
+    def test_mistakes_are_refused_before_writing(self):
         for value in (1, -0.1, "nan", 2.5):
             self.assert_refused("`validation` must be at least 0 and less", "--validation", value)
         self.assert_refused("none: No such file", "--validation", self.path("none"))

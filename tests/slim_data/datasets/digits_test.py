@@ -1,4 +1,4 @@
-"""The handwritten digits inside scikit-learn, as records."""
+"""The handwritten digits of scikit-learn as records."""
 
 import sys
 from fractions import Fraction
@@ -16,7 +16,7 @@ NAMES = "zero one two three four five six seven eight nine".split()
 
 
 def interpolate(image, i, j):
-    """Bilinear interpolation of an 8 x 8 image at pixel (i, j) of 28 x 28, in exact fractions."""
+    """Interpolates an 8 x 8 image bilinearly at pixel (i, j) of 28 x 28, in exact fractions."""
 
     def neighbours(target):
         position = (Fraction(target) + Fraction(1, 2)) * Fraction(8, 28) - Fraction(1, 2)

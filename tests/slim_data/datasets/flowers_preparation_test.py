@@ -1,4 +1,4 @@
-"""From the flower photos' archive to folders, and on to the records."""
+"""From the archive of flower photos to folders and records."""
 
 import os
 import pathlib
@@ -46,11 +46,11 @@ class FlowersPreparationTest(tf.test.TestCase):
         expected |= {f"validation/{k}": 100 for k in flower_photos.KINDS}
         self.assertEqual(sizes, expected)
         self.assertEqual({path.split("/", 1)[1]: data for path, data in found.items()}, self.photos)
-        # Drawn, and not just the first ones.
+        # Validation photos are drawn at random.
         daisies = sorted(name for name in self.photos if name.startswith("daisy/"))
         self.assertNotEqual([n for n in daisies if f"validation/{n}" in found], daisies[:100])
 
-    def test_the_draw_is_always_the_same(self):
+    def test_the_draw_is_deterministic(self):
         self.prepare()
         found = ilsvrc.tree(self.raw())
         self.folder = os.path.join(self.root, "other")
@@ -59,7 +59,7 @@ class FlowersPreparationTest(tf.test.TestCase):
         self.assertEqual(self.prepare().status, 0)
         self.assertEqual(ilsvrc.tree(self.raw()), found)
 
-    def test_an_interrupted_preparation_goes_on(self):
+    def test_an_interrupted_preparation_resumes(self):
         self.prepare()
         found = ilsvrc.tree(self.raw())
         kept = os.stat(self.raw("train", "roses")).st_ino
@@ -85,7 +85,7 @@ class FlowersPreparationTest(tf.test.TestCase):
 
     @pytest.mark.slow
     def test_the_script_leads_from_the_archive_to_records(self):
-        # The script as it is, with the interpreter of this test.
+        # The real script, with this test's interpreter.
         scripts = pathlib.Path(self.root) / "scripts"
         scripts.mkdir()
         (scripts / SCRIPT.name).symlink_to(SCRIPT)

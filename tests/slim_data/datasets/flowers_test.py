@@ -1,4 +1,4 @@
-"""The flower photos' archive, as records."""
+"""The archive of flower photos as records."""
 
 import collections
 import os
@@ -69,7 +69,7 @@ class FlowersTest(tf.test.TestCase):
             self.assertLen(files["train"], number)
         self.assertEndsWith(files["validation"][0], "validation-flowers.tfrecord")
 
-    def test_350_of_3670_are_for_validation_and_as_large_a_part_of_others(self):
+    def test_validation_gets_350_of_3670_or_the_same_share(self):
         self.assertEqual(flowers.num_validation(3670), 350)
         _, files = self.convert(shard=False)
         sizes = {split: len(samples.read(paths)) for split, paths in files.items()}
@@ -85,7 +85,7 @@ class FlowersTest(tf.test.TestCase):
         self.assertNotEqual(order, sorted(order))
         counts = collections.Counter(order + kinds("validation"))
         self.assertEqual(sum(counts.values()), 42)
-        # Entries in another order are the same photos.
+        # The same photos in another order.
         flower_photos.write(self.path, dict(reversed(self.photos.items())))
         self.assertEqual(kinds("train"), order)
 

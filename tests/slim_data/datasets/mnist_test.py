@@ -28,7 +28,7 @@ class MnistTest(tf.test.TestCase):
             file.write(data)
 
     def assert_refused(self, *parts):
-        """Converting fails with one line that holds all `parts`, and no file looks whole."""
+        """Checks that converting fails with one line with all `parts`, and leaves no whole file."""
         folder = samples.new_folder(self)
         with self.assertRaises(slim_data.DataError) as caught:
             slim_data.convert(

@@ -1,4 +1,4 @@
-"""Data sets of one's own: idx files, folders of images, and a builder that a program registers."""
+"""Custom data sets: idx files, folders of images, and a builder that a program registers."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ CLASSES = [f"class {i}" for i in range(10)]
 
 
 class Stripes(slim_data.DatasetBuilder):
-    """As in the example of `DatasetBuilder`."""
+    """The example of `DatasetBuilder`."""
 
     info = slim_data.DatasetInfo(
         name="stripes",
@@ -169,7 +169,7 @@ class FolderTest(DatasetsTestCase):
         )
         self.assertEqual(done.status, 0, done.stderr)
 
-    def test_what_build_image_data_wrote_is_read(self):
+    def test_output_of_build_image_data_is_read(self):
         found = slim_data.info("folder", self.folder)
         self.assertEqual(found.labels, ("dogs", "cats", "no animals"))
         self.assertEqual((found.label_offset, found.num_classes), (1, 4))
@@ -206,7 +206,7 @@ class LabelsFileTest(DatasetsTestCase):
         self.assertEqual(self.read("a\r\nb: c \n\n\n"), (("a", "b: c"), 1))
         self.assertEqual(self.read("né\nzwei drei\n"), (("né", "zwei drei"), 1))
 
-    def test_what_names_no_classes_is_refused_with_its_line(self):
+    def test_invalid_label_files_are_refused_with_the_line(self):
         for text, line, rule in (
             ("", None, "must name 1 to"),
             ("\n\n", None, "must name 1 to"),
@@ -260,7 +260,7 @@ class OwnImagesTest(DatasetsTestCase):
                 found = slim_data.info(name, self.folder)
                 self.assertEqual(found.labels[: len(labels)], tuple(labels))
                 self.assertEqual(set(found.labels[len(labels) :]) - {""}, set())
-                # The network of the data set, unless that has too few outputs.
+                # The data set's usual network, unless it has too few outputs.
                 self.assertEqual(found.num_classes, 1 + max(usual, len(labels)))
             labels_file.write_labels(self.folder, ["dog", "cat"], 1)
             self.assertEqual(slim_data.info(name, self.folder, 2).labels, ("dog", "cat"))
@@ -268,16 +268,16 @@ class OwnImagesTest(DatasetsTestCase):
             parts = ["`num_classes` must be at least the 2 classes", "Received: num_classes=1"]
             self.assert_refused(parts, slim_data.info, name, self.folder, 1)
         self.assertEqual(slim_data.info("flowers").labels[0], "daisy")
-        # Images of a fixed size are the data set's own.
+        # Data sets with images of a fixed size keep their own names.
         self.assertEqual(slim_data.info("cifar10", self.folder).labels[0], "airplane")
 
-    def test_labels_txt_tells_where_numbers_begin(self):
+    def test_labels_txt_sets_the_first_number(self):
         labels_file.write_labels(self.folder, [f"kind {i}" for i in range(7)], 0)
         self.write(range(7))
         self.assertAllEqual(self.labels(), range(7))
         self.assertEqual(slim_data.info("flowers", self.folder).num_classes, 7)
 
-    def test_without_labels_txt_the_number_of_classes_is_what_readers_are_told(self):
+    def test_without_labels_txt_num_classes_sets_the_number_of_classes(self):
         self.write(range(1, 8))
         damaged = "record 5 (counted from 0): label is not 1 to 5: 6"
         place = "flowers", self.folder, "train"

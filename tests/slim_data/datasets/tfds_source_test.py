@@ -1,4 +1,4 @@
-"""Data sets as tensorflow-datasets itself prepares and stores them, as records."""
+"""Data sets as tensorflow-datasets prepares and stores them, as records."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from tests.slim_data import cifar10_archives, flower_photos, samples
 tfds = pytest.importorskip("tensorflow_datasets")
 resource = pytest.importorskip("tensorflow_datasets.core.download.resource")
 
-# What tensorflow-datasets takes the official files to be.
+# Addresses and checksums of the official files in tensorflow-datasets.
 FLOWERS = (
     "http://download.tensorflow.org/example_images/flower_photos.tgz",
     "4c54ace7911aaffe13a365c34f650e71dd5bf1be0a58b464e5a7183e3e595d9c",
@@ -35,7 +35,7 @@ class TfdsSourceTest(tf.test.TestCase):
         self.tfds_dir = samples.new_folder(self)
 
     def downloaded(self, url, sha256):
-        """Returns where a file lies that tensorflow-datasets has downloaded before."""
+        """Returns the path where tensorflow-datasets looks for an already downloaded file."""
         folder = os.path.join(self.tfds_dir, "downloads")
         os.makedirs(folder)
         path = os.path.join(folder, resource.get_dl_fname(url, sha256))
@@ -87,7 +87,7 @@ class TfdsSourceTest(tf.test.TestCase):
             for record in records:
                 text = cifar10.LABELS[record["image/class/label"]]
                 self.assertEqual(record["image/class/text"].decode(), text)
-        # A second time nothing is read, nor written.
+        # A second call neither reads nor writes.
         self.assertEqual(self.convert("cifar10"), files)
         slim_data.verify(sum(files.values(), []), "cifar10")
 
@@ -138,7 +138,7 @@ class TfdsSourceTest(tf.test.TestCase):
             part = list(builder.generate_examples("train", start, stop))
             self.assertEqual(part, whole[start:stop])
 
-    def test_what_cannot_be_prepared_is_one_line(self):
+    def test_failed_preparations_are_one_line(self):
         with open(self.downloaded(*FLOWERS), "wb") as file:
             file.write(b"no archive")
         with self.assertRaises(slim_data.DataError) as caught:
@@ -149,7 +149,7 @@ class TfdsSourceTest(tf.test.TestCase):
 
 
 class MissingPackageTest(tf.test.TestCase):
-    def test_the_extra_is_named_where_the_package_is_missing(self):
+    def test_a_missing_package_is_an_error_that_names_the_extra(self):
         folder = samples.new_folder(self)
         program = (
             "import sys; sys.modules['tensorflow_datasets'] = None; import slim_data; "

@@ -1,4 +1,4 @@
-"""Archives from anywhere: read without extracting, and without believing what they declare."""
+"""Untrusted archives: read without extracting, and without trusting declared sizes."""
 
 import gzip
 import io
@@ -69,7 +69,7 @@ class ArchivesTest(tf.test.TestCase):
                 archives.read_member(archive, archives.list_members(archive)[header.name], 100)
             self.assertIn(f"{name} is not a regular file", str(caught.exception))
 
-    def test_files_larger_than_they_may_be_are_refused(self):
+    def test_files_above_the_size_limit_are_refused(self):
         write_archive(self.path, [entry("x", b"1234567890")])
         self.assertEqual(self.read(10), {"x": b"1234567890"})
         self.assert_refused("the size of x must be 1 to 9 bytes. Received: 10", max_size=9)
@@ -100,7 +100,7 @@ class ArchivesTest(tf.test.TestCase):
                 self.write_header(kind, b"1" * size)
                 with fuzzing.limited():
                     self.assert_refused("a header of the archive")
-        # Thousands of headers, each with numbers as long as they may be.
+        # Thousands of headers, each with numbers of the maximum length.
         pax = tarfile.TarInfo("header")
         pax.type, pax.size = tarfile.XHDTYPE, 2**15
         data = (b"1" * 63 + b"x") * 2**9
@@ -112,7 +112,7 @@ class ArchivesTest(tf.test.TestCase):
         return tarfile.TarInfo(name).tobuf(tarfile.GNU_FORMAT)
 
     def test_headers_of_headers_are_refused(self):
-        # Each one asks for the next: Python would call itself without end.
+        # Each header asks for the next: Python would recurse without end.
         info = tarfile.TarInfo("x")
         info.type, info.size = tarfile.GNUTYPE_LONGNAME, 512
         one = info.tobuf(tarfile.GNU_FORMAT) + b"x" * 512
@@ -153,8 +153,8 @@ class ArchivesTest(tf.test.TestCase):
         self.write_raw(bytes(header) + bytes(2048))
         self.assert_refused("sparse is not a regular file")
 
-    def test_archives_that_unpack_to_too_much_are_refused(self):
-        # A header of a size that the limits allow is followed by more zeros than they do.
+    def test_archives_whose_contents_are_too_large_are_refused(self):
+        # A header with a valid size, followed by more zeros than the limit allows.
         with gzip.open(self.path, "wb", compresslevel=1) as file:
             write = file.write
             piece = bytes(2**24)
@@ -173,7 +173,7 @@ class ArchivesTest(tf.test.TestCase):
 
     @settings(deadline=None, max_examples=100, derandomize=True)
     @given(st.data())
-    def test_whatever_is_damaged_is_refused_in_one_line(self, data):
+    def test_any_damage_is_refused_in_one_line(self, data):
         stream = io.BytesIO()
         kind = data.draw(st.sampled_from([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT]))
         with tarfile.open(fileobj=stream, mode="w", format=kind) as archive:

@@ -1,4 +1,4 @@
-"""Downloads from a real server: checked, resumed, and whole or not there at all."""
+"""Downloads from a real server: verified, resumed, and complete or absent."""
 
 import fcntl
 import hashlib
@@ -79,13 +79,13 @@ class DownloadTest(tf.test.TestCase):
         self.assertEqual(samples.contents(self.folder), {NAME: b"the user's own"})
         self.assertEqual(self.server.requests, [])
 
-    def test_a_broken_download_goes_on_where_it_broke(self):
+    def test_a_broken_download_resumes_where_it_broke(self):
         self.server.faults = [servers.breaking_after(300_000), servers.breaking_after(1)]
         self.fetch()
         self.assert_whole()
         self.assertEqual(self.ranges(), [None, "bytes=300000-", "bytes=300001-"])
 
-    def test_the_next_call_goes_on_where_one_gave_up(self):
+    def test_the_next_call_resumes_where_one_gave_up(self):
         self.server.faults = [servers.breaking_after(1000)] + [servers.close_connection] * 3
         self.assert_refused("cannot be downloaded", "Run again to resume")
         self.assertEqual(samples.contents(self.folder), {PARTIAL: DATA[:1000]})
@@ -93,7 +93,7 @@ class DownloadTest(tf.test.TestCase):
         self.assert_whole()
         self.assertEqual(self.ranges()[-1], "bytes=1000-")
 
-    def test_attempts_that_bring_something_are_not_counted(self):
+    def test_attempts_that_receive_data_do_not_count(self):
         self.server.faults = [servers.breaking_after(70_000) for _ in range(9)]
         self.fetch()
         self.assert_whole()
@@ -140,18 +140,18 @@ class DownloadTest(tf.test.TestCase):
         self.server.files[NAME] = DATA[:-1]
         self.assert_refused("700000 of 700001 bytes")
 
-    def test_the_next_address_is_taken_where_one_fails(self):
+    def test_the_next_address_is_tried_if_one_fails(self):
         missing = self.server.url("nothing")
         self.fetch(file_of([missing, self.server.url(NAME)]))
         self.assert_whole()
         self.assertEqual([name for name, _ in self.server.requests], ["nothing", NAME])
 
-    def test_what_is_not_there_is_asked_for_once(self):
+    def test_absent_files_are_requested_once(self):
         self.assert_refused("HTTP status 404", file=file_of([self.server.url("nothing")]))
         self.assertLen(self.server.requests, 1)
         self.assertEqual(os.listdir(self.folder), [])
 
-    def test_busy_servers_are_asked_again(self):
+    def test_requests_to_busy_servers_are_repeated(self):
         self.server.faults = [servers.status(503), servers.status(429)]
         self.fetch()
         self.assert_whole()
@@ -273,7 +273,7 @@ class DownloadTest(tf.test.TestCase):
             fcntl.flock(other, fcntl.LOCK_EX)
             self.assert_refused("another process is writing")
 
-    def test_a_full_disk_leaves_no_file_taken_for_whole(self):
+    def test_a_full_disk_leaves_no_incomplete_file(self):
         with samples.small_disk(self, 400) as self.folder:
             self.assert_refused("No space left on device")
             os.truncate(os.path.join(self.folder, PARTIAL), 0)
@@ -287,7 +287,7 @@ class DownloadTest(tf.test.TestCase):
         with self.assertRaisesRegex(DataError, "cannot be written: "):
             self.fetch()
 
-    def test_missing_files_are_those_that_are_not_there(self):
+    def test_only_absent_files_are_missing(self):
         os.mkdir(self.folder)
         with open(os.path.join(self.folder, mnist.Mnist.downloads[1].name), "wb"):
             pass

@@ -1,4 +1,4 @@
-"""Pipes are not waited for, and planted links are neither followed nor removed."""
+"""Reading a pipe does not block, and planted links are neither followed nor removed."""
 
 import functools
 import os
@@ -74,7 +74,7 @@ class PipesTest(tf.test.TestCase):
         with fuzzing.limited(), self.assertRaisesRegex(slim_data.DataError, os.path.basename(path)):
             mnist.Mnist(self.folder).num_examples("train")
 
-    def test_devices_and_folders_are_no_files(self):
+    def test_devices_and_folders_are_refused(self):
         with self.assertRaisesRegex(slim_data.DataError, "/dev/zero: Not a regular file"):
             image_folders.read_labels("/dev/zero")
         with self.assertRaisesRegex(slim_data.DataError, "Is a directory"):
@@ -91,7 +91,7 @@ class PlantedLinksTest(tf.test.TestCase):
             file.write(b"precious")
 
     def plants(self):
-        """Returns {what: function that puts it at a path}."""
+        """Returns {what: function that creates it at a path}."""
         return {
             "a link": functools.partial(os.symlink, self.victim),
             "a link to nowhere": functools.partial(os.symlink, f"{self.elsewhere}/new"),
@@ -100,7 +100,7 @@ class PlantedLinksTest(tf.test.TestCase):
         }
 
     def assert_not_followed(self, write, name):
-        """Writing a file fails where something lies at the name that it has while it is partial."""
+        """Checks that writing a file fails if something exists at its temporary name."""
         partial = os.path.join(self.folder, f".{name}.partial")
         for what, plant in self.plants().items():
             plant(partial)
@@ -154,7 +154,7 @@ class PlantedLinksTest(tf.test.TestCase):
                 pass
         self.assertEqual(samples.contents(self.elsewhere), {"victim": b"precious"})
 
-    def test_what_an_earlier_run_has_left_is_used(self):
+    def test_leftovers_of_an_earlier_run_are_used(self):
         path = os.path.join(self.folder, "x")
         for content in (b"", b"left"):
             with open(os.path.join(self.folder, ".x.partial"), "wb") as file:

@@ -1,4 +1,4 @@
-"""Pickles as data: values come out, and nothing that they ask for happens."""
+"""Pickles as data: only plain values are read, and no code runs."""
 
 import os
 import pickle
@@ -36,7 +36,7 @@ VALUES = st.recursive(
 
 
 class Attack:
-    """Pickles to a call."""
+    """Pickles as a call."""
 
     def __init__(self, *call):
         self._call = call
@@ -46,7 +46,7 @@ class Attack:
 
 
 class State(dict):
-    """Pickles to an object with a state."""
+    """Pickles as an object with a state."""
 
     def __reduce__(self):
         return (dict, (), {"x": 1})
@@ -61,10 +61,10 @@ class PicklesTest(tf.test.TestCase):
 
     @settings(deadline=None, max_examples=150, derandomize=True)
     @given(VALUES, st.sampled_from([2, 3, 4]))
-    def test_plain_values_come_out_as_they_went_in(self, value, protocol):
+    def test_plain_values_round_trip(self, value, protocol):
         self.assertEqual(pickles.read_pickle(pickle.dumps(value, protocol=protocol)), value)
 
-    def test_arrays_of_both_pythons_come_out_as_they_went_in(self):
+    def test_arrays_of_both_pythons_round_trip(self):
         array = np.arange(600, dtype=np.uint8).reshape(20, 30)
         old = b"\x80\x02" + cifar10_archives.python2_array(array) + b"."
         for data in (old, *(pickle.dumps(array, protocol=p) for p in (2, 3, 4))):
@@ -97,11 +97,11 @@ class PicklesTest(tf.test.TestCase):
                     self.assert_refused(pickle.dumps(value, protocol=protocol))
         self.assertFalse(os.path.exists(marker))
 
-    def test_names_that_are_allowed_are_not_called(self):
+    def test_allowed_names_are_not_called(self):
         reconstruct = b"cnumpy.core.multiarray\n_reconstruct\n"
         ndarray = b"cnumpy\nndarray\n"
         for data, part in (
-            # _reconstruct of a size that no memory holds, completed by a state that is too short
+            # _reconstruct with a size beyond any memory, and a state that is too short.
             (reconstruct + ndarray + b"\x8a\x06\0\0\0\0\0\x01\x85U\x01b\x87R(K\x01tb", "damaged"),
             (reconstruct + ndarray + b"\x85R}b", "damaged"),
             (b"c_codecs\nencode\nX\x01\0\0\0xX\x03\0\0\0hex\x86R", "latin-1"),
@@ -139,7 +139,7 @@ class PicklesTest(tf.test.TestCase):
         grown = short.replace(struct.pack("<i", 5), struct.pack("<i", 2**30))
         self.assert_refused(b"\x80\x02" + grown + b".", "damaged")
 
-    def test_declared_sizes_are_not_believed(self):
+    def test_declared_sizes_are_not_trusted(self):
         for data in (
             b"T\xff\xff\xff\x7fx",
             b"B\xff\xff\xff\xffx",
@@ -148,7 +148,7 @@ class PicklesTest(tf.test.TestCase):
             b"\x8b\xff\xff\xff\x7fx",
         ):
             self.assert_refused(b"\x80\x04" + data + b".")
-        # The memory is a dictionary: its highest number costs nothing.
+        # The memo is a dictionary, so a high number costs no memory.
         self.assertEqual(pickles.read_pickle(b"\x80\x02K\x01r\xff\xff\xff\xff."), 1)
 
     def test_pickles_that_grow_are_refused(self):
@@ -156,18 +156,18 @@ class PicklesTest(tf.test.TestCase):
         encode = b"c_codecs\nencode\nq\x00" + text + b"q\x01X\x06\0\0\0latin1q\x02"
         again = b"h\x00h\x01h\x02\x86R"
         for data, part in (
-            # A text of 1 MiB, encoded again and again: 40 GB
+            # A text of 1 MiB, encoded repeatedly: 40 GB.
             (encode + again * 40_000, "encodes a value more than once"),
             (b"]" * 2**26, "more than"),
             (b"(" * 2**26, "more than"),
             (b"K\x01q\x00" + b"h\x00" * 2**24, "more than"),
-            # Each list holds the one before twice
+            # Each list contains the previous one twice.
             (b"]q\x00" + b"".join(b"](h\x00h\x00eq\x00" for _ in range(50_000)), "more than"),
         ):
             with fuzzing.limited():
                 self.assert_refused(b"\x80\x02" + data + b".", part)
 
-    def test_deep_nesting_is_no_harm(self):
+    def test_deep_nesting_is_harmless(self):
         depth = 200_000
         pickles.read_pickle(b"\x80\x02" + b")" + b"\x85" * depth + b".")
         self.assert_refused(
@@ -176,11 +176,11 @@ class PicklesTest(tf.test.TestCase):
 
     @settings(deadline=None, max_examples=300, derandomize=True)
     @given(st.data())
-    def test_whatever_is_damaged_is_refused_in_one_line(self, data):
+    def test_any_damage_is_refused_in_one_line(self, data):
         images, labels = cifar10_archives.batch(0, 2)
         whole = bytearray(cifar10_archives.python_batch(images, labels))
         for _ in range(data.draw(st.integers(1, 3))):
-            # Not inside the pixels, where nothing can be seen.
+            # Skips the pixels, where damage cannot be noticed.
             at = data.draw(st.one_of(st.integers(0, 250), st.integers(len(whole) - 60, 10**5)))
             whole[min(at, len(whole) - 1)] = data.draw(st.integers(0, 255))
         try:

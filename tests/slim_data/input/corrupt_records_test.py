@@ -1,4 +1,4 @@
-"""Leaving corrupt records out: which, how many, and that nothing else changes."""
+"""Skipping corrupt records: which and how many, and no effect on the other records."""
 
 import json
 import os
@@ -71,14 +71,14 @@ class CorruptRecordsTest(tf.test.TestCase):
         records = slim_data.corrupt_records("mnist", self.folder, "train")
         return [(self.paths.index(r.path), r.number, r.ends_file) for r in records]
 
-    def test_whole_files_lose_nothing(self):
+    def test_valid_files_lose_no_records(self):
         self.assertEqual(self.found(), [])
         self.assertEqual(self.numbers(), self.numbers(skip_corrupt_records=False))
         train = dict(training=True, num_batches=14)
         self.assertEqual(self.numbers(**train), self.numbers(**train, skip_corrupt_records=False))
 
     @pytest.mark.long
-    def test_each_kind_of_fault_is_left_out_alone(self):
+    def test_each_kind_of_fault_is_skipped_alone(self):
         kinds = ("data", "data checksum", "no example", "no image", "no label", "label", "size")
         for kind in kinds:
             self.setUp()
@@ -86,7 +86,7 @@ class CorruptRecordsTest(tf.test.TestCase):
             self.assertEqual(self.found(), [(1, 5, False)])
             expected = [n for n in range(NUM_EXAMPLES) if n != SIZES[0] + 5]
             self.assertCountEqual(sum(self.numbers(), []), expected)
-            # 27 are left: three a batch are nine batches an epoch.
+            # 27 examples remain: nine batches of three an epoch.
             flat = sum(self.numbers(18, training=True, batch_size=3), [])
             self.assertCountEqual(flat[:27], expected)
             self.assertCountEqual(flat[27:], expected)
@@ -111,13 +111,13 @@ class CorruptRecordsTest(tf.test.TestCase):
             self.assertCountEqual(flat[21:], expected)
 
     def damage_much(self):
-        """Returns the numbers of the examples that are left."""
+        """Damages many records; returns the numbers of the remaining examples."""
         for kind, file, number in (
             ("no image", 0, 0),
             ("label", 0, 3),
             ("no image", 1, 2),
             ("no example", 1, 4),
-            # From here on TensorFlow would not read the files any more.
+            # TensorFlow would stop reading the files at any of these.
             ("data", 0, 1),
             ("data", 0, 8),
             ("data checksum", 1, 3),
@@ -163,7 +163,7 @@ class CorruptRecordsTest(tf.test.TestCase):
         self.assertStartsWith(second, f"skipped and all that follows in this file: {self.paths[2]}")
         self.assertEqual(last, "2 corrupt train records of mnist skipped")
 
-    def test_without_the_option_they_are_errors(self):
+    def test_without_the_option_faults_are_errors(self):
         self.damage("data", 1, 5)
         with self.assertRaisesRegex(tf.errors.DataLossError, "corrupted"):
             self.numbers(skip_corrupt_records=False)
@@ -187,7 +187,7 @@ class CorruptRecordsTest(tf.test.TestCase):
         folder = samples.new_folder(self)
         samples.write_numbered(folder, [1] * 200)
         paths = slim_data.find_files("mnist", folder, "train")
-        # Links are enough: what takes time is opening a file.
+        # Links are enough, since opening files takes the time.
         for i in range(200, 1001):
             os.link(paths[i % 200], os.path.join(folder, f"link-{i}"))
             paths.append(os.path.join(folder, f"link-{i}"))
@@ -246,7 +246,7 @@ class RememberedTest(tf.test.TestCase):
         self.paths = [os.path.join(self.folder, name) for name in "abc"]
         for i, path in enumerate(self.paths):
             with open(path, "wb") as file:
-                # Takes no room on the disk.
+                # A sparse file takes no disk space.
                 file.truncate(file_cache.SMALLEST_SIZE // 2 + i)
 
     def values(self, kind="size", paths=None):
@@ -264,7 +264,7 @@ class RememberedTest(tf.test.TestCase):
         self.values("another kind")
         self.assertEqual(self.computed, 2 * self.paths)
 
-    def test_a_changed_file_is_looked_at_again(self):
+    def test_a_changed_file_is_read_again(self):
         self.values()
         os.truncate(self.paths[1], file_cache.SMALLEST_SIZE)
         self.assertEqual(self.values()[1], [file_cache.SMALLEST_SIZE, None])
@@ -273,14 +273,14 @@ class RememberedTest(tf.test.TestCase):
         self.values()
         self.assertEqual(self.computed[4:], [self.paths[2]])
 
-    def test_of_small_files_nothing_is_kept(self):
+    def test_small_files_are_not_cached(self):
         os.truncate(self.paths[0], 5)
         for _ in range(2):
             self.assertEqual(self.values(paths=self.paths[:1]), [[5, None]])
         self.assertLen(self.computed, 2)
         self.assertEqual(os.listdir(self.cache), [])
 
-    def test_a_damaged_or_forbidden_cache_is_as_good_as_none(self):
+    def test_a_damaged_or_forbidden_cache_is_ignored(self):
         self.values()
         (name,) = os.listdir(os.path.join(self.cache, "slim_data"))
         for content in ("", "{", "[1]", json.dumps({"x": 1})):
@@ -288,7 +288,7 @@ class RememberedTest(tf.test.TestCase):
                 file.write(content)
             self.assertLen(self.values(), 3)
         self.assertLen(self.computed, 15)
-        os.environ["XDG_CACHE_HOME"] = self.paths[0]  # no folder
+        os.environ["XDG_CACHE_HOME"] = self.paths[0]  # not a folder
         self.assertLen(self.values(), 3)
 
     def test_a_missing_file_is_named(self):

@@ -66,7 +66,7 @@ class EncodedImagePipelineTest(tf.test.TestCase):
             self.assertAllEqual(default, named)
 
     @pytest.mark.slow
-    def test_every_style_goes_on_from_a_step_as_if_it_had_run_so_far(self):
+    def test_every_style_resumes_from_a_step(self):
         for style in STYLES:
             whole, labels = self.batches(8, preprocessing=style)
             self.assertEqual(whole.shape, (32, 16, 16, 3))
@@ -86,7 +86,7 @@ class EncodedImagePipelineTest(tf.test.TestCase):
             self.assertNotAllClose(first, second)
 
     @pytest.mark.slow
-    def test_pipelines_divide_epochs_and_go_on_from_any_step(self):
+    def test_pipelines_divide_epochs_and_resume_from_any_step(self):
         for num_pipelines, sizes in ((2, (10, 10)), (3, SIZES)):
             seen = [[], []]
             for i, size in enumerate(sizes):
@@ -100,7 +100,7 @@ class EncodedImagePipelineTest(tf.test.TestCase):
             for epoch in seen:
                 self.assertCountEqual(epoch, range(1, NUM_EXAMPLES + 1))
 
-    def test_rows_of_a_batch_are_those_of_the_whole_one(self):
+    def test_rows_equal_those_of_the_whole_batch(self):
         whole, labels = self.batches(8)
         rest, rest_labels = self.batches(6, rows=(1, 3), start_step=2)
         kept = [4 * step + row for step in range(2, 8) for row in (1, 2)]

@@ -134,7 +134,7 @@ class PipelineTest(tf.test.TestCase):
             self.assertCountEqual(epoch, range(NUM_EXAMPLES))
         self.assertLen(set(map(tuple, epochs)), 3)
 
-    def test_a_pass_is_an_epoch_and_each_has_an_order_of_its_own(self):
+    def test_a_pass_is_an_epoch_in_its_own_order(self):
         def passes():
             dataset = slim_data.load("mnist", self.folder, "train", 8, 28, training=True)
             self.assertEqual(dataset.cardinality(), -(-NUM_EXAMPLES // 8))
@@ -185,7 +185,7 @@ class PipelineTest(tf.test.TestCase):
         batch_size=st.sampled_from([1, 5, 8, 100]),
         pipelines=st.sampled_from([(1, 0), (2, 1), (5, 3)]),
     )
-    def test_a_stream_started_at_a_step_goes_on_as_if_it_had_run_so_far(
+    def test_a_stream_started_at_a_step_equals_the_rest_of_the_whole(
         self, start, batch_size, pipelines
     ):
         options = dict(
@@ -194,7 +194,7 @@ class PipelineTest(tf.test.TestCase):
         whole = self.order(num_batches=start + 5, **options)
         self.assertEqual(self.order(num_batches=5, start_step=start, **options), whole[start:])
 
-    def test_rows_of_a_batch_are_those_of_the_whole_one(self):
+    def test_rows_equal_those_of_the_whole_batch(self):
         whole = self.order(num_batches=10, batch_size=7)
         for first, end in ((0, 2), (2, 3), (3, 7)):
             part = self.order(num_batches=6, batch_size=7, rows=(first, end), start_step=4)
@@ -202,13 +202,13 @@ class PipelineTest(tf.test.TestCase):
         images, _ = self.load(rows=(2, 8)).element_spec
         self.assertEqual(images.shape, [6, 28, 28, 1])
 
-    def test_a_start_leaves_out_batches_of_a_single_epoch(self):
+    def test_a_start_skips_batches_of_a_single_epoch(self):
         dataset = self.load("test", batch_size=4, training=False, start_step=2, num_readers=1)
         self.assertEqual(numbers(dataset), [[8, 9, 10]])
         self.assertEqual(numbers(self.load("test", training=False, start_step=3)), [])
 
     def test_pipelines_divide_every_epoch_among_them(self):
-        # Of 5 files, 5 pipelines take one each, 3 every third record.
+        # 5 pipelines take one of the 5 files each; 3 pipelines take every third record.
         for num_pipelines, sizes in ((5, SIZES), (3, (19, 19, 19))):
             epochs = collections.Counter()
             for i, size in enumerate(sizes):
@@ -237,7 +237,7 @@ class PipelineTest(tf.test.TestCase):
             ]
             self.assertCountEqual(sum(parts, []), range(11))
 
-    def test_many_files_are_divided_whole(self):
+    def test_many_files_are_divided_by_file(self):
         folder = samples.new_folder(self)
         samples.write_numbered(folder, [2] * 21)
         dataset = slim_data.load(
@@ -246,7 +246,7 @@ class PipelineTest(tf.test.TestCase):
         flat = sum(numbers(dataset), [])
         self.assertCountEqual(flat, [n for n in range(42) if n // 2 % 2 == 0])
 
-    def test_distribution_is_told_how_to_shard(self):
+    def test_the_sharding_policy_is_set(self):
         policy = tf.data.experimental.AutoShardPolicy
         for options, expected in (
             ({}, policy.DATA),

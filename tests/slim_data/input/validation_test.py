@@ -1,4 +1,4 @@
-"""Validating a converted folder: what is counted, and which faults are told."""
+"""Validation of a converted folder: counts, and reported faults."""
 
 import collections
 import os
@@ -23,7 +23,7 @@ class ValidationTest(tf.test.TestCase):
         )
 
     def replace(self, record):
-        """Puts `record` in the place of record 4 of the second training file."""
+        """Replaces record 4 of the second training file."""
         records = list(tf.data.TFRecordDataset(self.files["train"][1]).as_numpy_iterator())
         records[4] = record
         samples.write_records(self.files["train"][1], records)
@@ -37,7 +37,7 @@ class ValidationTest(tf.test.TestCase):
         self.assertNotIn("\n", str(caught.exception))
 
     def changed(self, key, *, size=28, **value):
-        """Returns a whole record in which one key has another value, or is left out."""
+        """Returns a valid record in which one key has another value, or is missing."""
         example = tf.train.Example.FromString(
             examples.build_example(samples.png(size=size), "png", (28, 28, 1), 3, "three")
         )
@@ -84,7 +84,7 @@ class ValidationTest(tf.test.TestCase):
         os.truncate(self.files["train"][1], offsets[1] + 5)
         self.assert_named("truncated", number=1)
 
-    def test_all_files_are_read_and_all_faults_are_told(self):
+    def test_all_files_are_read_and_all_faults_are_reported(self):
         first, second, third = self.files["train"]
         for number in range(7):
             samples.flip_bit(first, samples.record_offsets(first)[number] + 30)
@@ -131,7 +131,7 @@ class ValidationTest(tf.test.TestCase):
         self.replace(self.changed("image/height", size=20, **number(20)))
         self.assert_named("image is not 28 x 28 x 1: 20 20 1")
 
-    def test_photos_may_have_any_size_that_is_the_stated_one(self):
+    def test_photos_may_have_any_size_if_it_is_stated(self):
         folder = samples.new_folder(self)
 
         def write(stated):
@@ -163,7 +163,7 @@ class ValidationTest(tf.test.TestCase):
 
 class ProgramTest(tf.test.TestCase):
     @pytest.mark.slow
-    def test_a_whole_folder_passes_and_a_fault_is_told_at_the_end(self):
+    def test_a_valid_folder_passes_and_a_fault_is_reported_at_the_end(self):
         folder = samples.new_folder(self)
         path = slim_data.convert("digits", folder, shard=True, train_shards=2)["train"][1]
         arguments = ("slim_data.validate", "--dataset_name", "digits", "--dataset_dir", folder)

@@ -1,4 +1,4 @@
-"""Batches of CIFAR-10: what is random about them, and what is not."""
+"""Batches of CIFAR-10: their random and their deterministic parts."""
 
 import os
 import sys
@@ -58,7 +58,7 @@ class BatchesTest(tf.test.TestCase):
         self.assertAllClose(found.mean((1, 2, 3)), np.zeros(24), atol=1e-3)
         self.assertAllClose(found.std((1, 2, 3)), np.ones(24), atol=1e-3)
 
-    def test_a_stream_started_at_a_step_goes_on_with_the_same_images(self):
+    def test_a_stream_started_at_a_step_has_the_same_images(self):
         for style in ("cifarnet", "resnet"):
             whole = self.batches(7, preprocessing=style)
             for step in (2, 3):
@@ -74,7 +74,7 @@ class BatchesTest(tf.test.TestCase):
             found = np.concatenate(self.batches(600 // batch_size, batch_size=batch_size))
             self.assertAllClose(found[:595], whole[: len(found)][:595], atol=1e-5)
 
-    def test_pipelines_draw_numbers_of_their_own(self):
+    def test_pipelines_draw_different_numbers(self):
         image = tf.io.encode_png(self.images[0]).numpy()
         samples.write_records(self.path, [samples.example(image, 1)] * 4)
         first, second = (

@@ -1,4 +1,4 @@
-"""Styles of preprocessing for photos: exact in evaluation, random within bounds in training."""
+"""Preprocessing styles for photos: exact in evaluation, random within bounds in training."""
 
 import colorsys
 import math
@@ -31,7 +31,7 @@ def evaluate(style, record, size=224):
 
 
 def augment_many(style, record, num_images, size=224):
-    """Returns [num_images, size, size, 3], of the seeds (7, 0), (7, 1) and so on."""
+    """Returns [num_images, size, size, 3] for the seeds (7, 0), (7, 1) and so on."""
 
     def augment(number):
         photo, _ = decoding.parse_encoded_image(record, IMAGENET)
@@ -117,12 +117,12 @@ class TrainingTest(tf.test.TestCase):
             self.assertAllInRange(count, expected - 5 * expected**0.5, expected + 5 * expected**0.5)
 
     def test_vgg_draws_sizes_from_256_to_512_and_places(self):
-        # Of a ramp, the difference of neighbours tells the scale.
+        # The difference of a ramp's neighboring pixels is the inverse scale.
         record = photos.raw_example(photos.ramp(128, 160))
         found = augment_many("vgg", record, 200) + MEAN
         sides, tops, lefts, mirrored = [], [], [], 0
         for image in found:
-            # Away from the borders, where nothing lies beyond the outermost pixels.
+            # Avoids the borders, where pixels have no outer neighbors.
             steps = np.diff(image[56:168, 112, 0]).mean(), np.diff(image[112, 56:168, 1]).mean()
             self.assertAllClose(abs(steps[1]), steps[0], rtol=2e-2)
             mirrored += steps[1] < 0
@@ -157,7 +157,7 @@ class TrainingTest(tf.test.TestCase):
                 self.assertAllEqual(found, self.window(height, width, draws.astype(float)))
 
     def window(self, height, width, draws):
-        """The same as plain code."""
+        """Computes the window in plain Python."""
         for u, v, top, left in draws:
             area = height * width * (0.08 + 0.92 * u)
             ratio = math.exp(math.log(0.75) + v * (math.log(1.333) - math.log(0.75)))
@@ -197,7 +197,7 @@ class InceptionTest(tf.test.TestCase):
     def test_windows_keep_to_their_bounds_and_fill_them(self):
         top, left, height, width = self.windows([]).T
         area, ratio = height * width / (200 * 300), width / height
-        # Sides are whole pixels.
+        # Tolerances cover rounding to whole pixels.
         self.assertAllInRange(area, 0.045, 1.0)
         self.assertAllInRange(ratio, 0.72, 1.37)
         self.assertLess(area.min(), 0.2)
@@ -216,7 +216,7 @@ class InceptionTest(tf.test.TestCase):
             rows = min(top + height, ymax) - max(top, ymin)
             columns = min(left + width, xmax) - max(left, xmin)
             covered = max(rows, 0) * max(columns, 0) / ((ymax - ymin) * (xmax - xmin))
-            # Up to a pixel's rounding.
+            # A tolerance of one pixel.
             self.assertGreater(covered, 0.05)
             outside += top + height < ymax or left > xmin
         self.assertGreater(outside, 20)
@@ -247,7 +247,7 @@ class InceptionTest(tf.test.TestCase):
         record = photos.example(photos.jpeg(photos.pixels(100, 130)))
         found = augment_many("inception", record, 40, 64)
         self.assertAllInRange(found, -1.0, 1.0)
-        # Not all at the bounds: a wrong scale would put them there.
+        # A wrong scale would put all values at the bounds.
         self.assertGreater(np.mean(np.abs(found) < 0.9), 0.5)
 
     def test_colours_change_as_plain_code_changes_them(self):
@@ -261,7 +261,8 @@ class InceptionTest(tf.test.TestCase):
                 self.assertAllClose(found, expected, atol=0.05)
 
     def test_colours_outside_the_range_change_as_tensorflow_changes_them(self):
-        # Brightness and contrast, unclipped, lead there. Few different values: many are equal.
+        # Unclipped brightness and contrast produce such colors. A few values give many equal
+        # pixels.
         image = np.random.default_rng(6).integers(-3, 17, (40, 30, 3)).astype(np.float32) * 20
         for saturation, hue in ((0.5, -0.2), (1.5, 0.2), (1.0, 0.0), (0.9, 0.06)):
             found = colors.adjust_saturation_and_hue(image, saturation, hue)
@@ -269,7 +270,7 @@ class InceptionTest(tf.test.TestCase):
             self.assertAllClose(found, expected, rtol=0, atol=5e-3)
 
     def changed(self, image, order, brightness, saturation, hue, contrast):
-        """The same as plain code, on images in [0, 1]."""
+        """Computes the colors in plain Python, on images in [0, 1]."""
 
         def change_contrast(image):
             mean = image.mean((0, 1))

@@ -1,4 +1,4 @@
-"""Photos: told by their content, decoded in part, alike in each format."""
+"""Photos: recognized by content, decoded in part, equal in each format."""
 
 import sys
 
@@ -38,7 +38,7 @@ class EncodedImageTest(tf.test.TestCase):
         self.assert_holds(photos.example(png, image_format="PNG"), image)
         self.assert_holds(photos.raw_example(image), image)
 
-    def test_content_counts_and_not_the_name_of_the_format(self):
+    def test_content_decides_and_not_the_format_field(self):
         image = photos.pixels()
         for stated in ("JPEG", "jpg", ""):
             png = photos.example(tf.io.encode_png(image).numpy(), image_format=stated)
@@ -47,7 +47,7 @@ class EncodedImageTest(tf.test.TestCase):
         jpeg = photos.example(encoded, image_format="png")
         self.assert_holds(jpeg, tf.io.decode_jpeg(encoded, 3).numpy())
 
-    def test_pixels_that_begin_as_a_jpeg_does_stay_pixels(self):
+    def test_pixels_that_start_like_a_jpeg_stay_pixels(self):
         image = photos.pixels()
         image[0, 0] = 255, 216, 255
         self.assert_holds(photos.raw_example(image), image)

@@ -1,4 +1,4 @@
-"""Damaged records are named, whatever is wrong with them and wherever they are met."""
+"""Damaged records are named, for any damage and wherever it is noticed."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ class LocateCorruptRecordsTest(tf.test.TestCase):
         self.paths = slim_data.find_files("mnist", self.folder, "train")
 
     def replace(self, record):
-        """Puts `record` in the place of record 4 of the second file."""
+        """Replaces record 4 of the second file."""
         records = list(tf.data.TFRecordDataset(self.paths[1]).as_numpy_iterator())
         records[4] = record
         samples.write_records(self.paths[1], records)
@@ -97,7 +97,7 @@ class LocateCorruptRecordsTest(tf.test.TestCase):
             self.replace(samples.example(encoded, 3))
             self.assert_named(4, reason)
 
-    def test_records_that_are_no_examples_are_named(self):
+    def test_records_other_than_examples_are_named(self):
         # TensorFlow quotes the record up to a zero byte.
         for record in (b"\xff\xff\xff", b"abc\0\x1b[2J", b"\xff\xfe\0"):
             self.replace(record)
@@ -115,7 +115,7 @@ class LocateCorruptRecordsTest(tf.test.TestCase):
                 raise error
             self.assertIs(caught.exception, error)
 
-    def test_errors_that_the_files_do_not_bear_out_pass_unchanged(self):
+    def test_errors_that_the_files_do_not_explain_pass_unchanged(self):
         error = tf.errors.DataLossError(None, None, "of another file")
         self.assertIsNone(slim_data.locate_corrupt_record(error, self.paths, "mnist"))
 

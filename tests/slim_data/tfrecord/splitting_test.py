@@ -75,7 +75,7 @@ class SplittingTest(tf.test.TestCase):
             self.assertEqual(sum(map(read, folders), []), list(range(sum(self.sizes))))
         self.assertEqual(read(self.folder), list(range(sum(self.sizes))))
 
-    def test_one_file_is_one_workers(self):
+    def test_one_file_belongs_to_one_worker(self):
         folder = samples.new_folder(self)
         samples.write_records(
             os.path.join(folder, "train-mnist.tfrecord"), [samples.example(samples.png(9), 1)]
@@ -90,7 +90,7 @@ class SplittingTest(tf.test.TestCase):
         os.symlink(os.path.join(moved, "worker_6_of_7"), os.path.join(moved, "mine"))
         self.assertEqual(read(os.path.join(moved, "mine")), [17, 18, 19])
 
-    def test_an_existing_folder_is_kept_and_said_to_exist(self):
+    def test_an_existing_folder_is_kept_and_reported(self):
         lines = []
         folder = slim_data.split_dataset(self.folder, 3, 2, lines.append)
         status = os.stat(folder)
@@ -183,12 +183,12 @@ class ProgramTest(tf.test.TestCase):
             self.assertEqual(read(os.path.join(self.parent, folder)), numbers)
 
     def test_all_makes_every_folder_and_links_named_after_the_files(self):
-        for _ in range(2):  # the second time it finds them
+        for _ in range(2):  # the second time the folders exist
             done = self.run_split("data", 2, "all", "--link_as", "part")
             self.assertEqual((done.status, done.stderr), (0, ""))
             self.assertEqual(read(os.path.join(self.parent, "part-0-0")), [0, 1])
             self.assertEqual(read(os.path.join(self.parent, "part-1-2")), [2, 3, 4, 5])
-        # Of three workers, the first would have that name again.
+        # For three workers, the first folder would have an existing name.
         done = self.run_split("data", 3, "all", "--link_as", "part")
         self.assertEqual(done.status, 2)
         self.assertIn("part-0-0 exists and is not", done.stderr)

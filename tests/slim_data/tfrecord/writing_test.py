@@ -1,4 +1,4 @@
-"""Writing shards: by several processes, after an interruption, on a full disk."""
+"""Writing shards: with several processes, after an interruption, on a full disk."""
 
 import functools
 import os
@@ -39,7 +39,7 @@ class WritingTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
         self.folder = samples.new_folder(self)
-        # So that few examples are enough to try several processes.
+        # A few examples are enough to start several processes.
         patch = mock.patch.object(writing, "EXAMPLES_PER_PROCESS", 1000)
         patch.start()
         self.addCleanup(patch.stop)
@@ -64,8 +64,8 @@ class WritingTest(tf.test.TestCase):
         found = [r.numpy() for r in tf.data.TFRecordDataset(self.paths(num_shards))]
         self.assertEqual(found, [generators.example(i) for i in range(size)])
 
-    def assert_no_file_is_half(self):
-        """Files are whole or absent, and nothing else is left."""
+    def assert_no_file_is_partial(self):
+        """Checks that files are complete or absent, and that no other files remain."""
         names = [name for name in os.listdir(self.folder) if name != ".train.conversion.json"]
         self.assertContainsSubset(names, shards.shard_names("train", 10))
         for name in names:
@@ -96,14 +96,14 @@ class WritingTest(tf.test.TestCase):
         self.assert_whole(num_shards=7)
         self.assertEqual(samples.contents(other), samples.contents(self.folder))
 
-    def test_progress_begins_with_what_is_there(self):
+    def test_progress_starts_with_existing_files(self):
         self.write()
         counts = []
         os.remove(self.paths(10)[3])
         self.write(progress=counts.append)
         self.assertEqual((counts[0], counts[-1]), (SIZE - 310, SIZE))
 
-    def test_what_is_missing_is_written_and_the_rest_kept(self):
+    def test_missing_files_are_written_and_others_kept(self):
         self.write()
         before = self.modified()
         for i in (2, 3, 7):
@@ -132,7 +132,7 @@ class WritingTest(tf.test.TestCase):
         del before[".train.conversion.json"]
         self.assertEqual(samples.contents(self.folder), before)
 
-    def test_a_removed_conversion_makes_place_for_another(self):
+    def test_another_conversion_may_replace_a_removed_one(self):
         self.write()
         for path in self.paths(10):
             os.remove(path)
@@ -149,7 +149,7 @@ class WritingTest(tf.test.TestCase):
             self.folder = samples.new_folder(self)
             self.assert_refused([part], functools.partial(generators.up_to, end))
             self.assertLen(self.modified(), 9)
-            self.assert_no_file_is_half()
+            self.assert_no_file_is_partial()
 
     @pytest.mark.long
     def test_errors_in_a_process_are_raised_here(self):
@@ -161,7 +161,7 @@ class WritingTest(tf.test.TestCase):
             generate = functools.partial(generators.failing_at, 2500, error)
             with self.assertRaisesRegex(kind, str(error)):
                 self.write(generate, num_processes=2)
-            self.assert_no_file_is_half()
+            self.assert_no_file_is_partial()
 
     @pytest.mark.slow
     def test_a_killed_process_ends_the_others_with_one_line(self):
@@ -179,7 +179,7 @@ class WritingTest(tf.test.TestCase):
         self.assertEqual({n: self.modified()[n] for n in before}, before)
 
     def start(self):
-        """Starts a conversion in a process of its own and waits for its first files."""
+        """Starts a conversion in a new process and waits for its first files."""
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, self.folder],
             stderr=subprocess.PIPE,
@@ -205,7 +205,7 @@ class WritingTest(tf.test.TestCase):
                     self.fail(f"{name} is still being written")
 
     @pytest.mark.slow
-    def test_a_killed_conversion_goes_on_where_it_was(self):
+    def test_a_killed_conversion_resumes(self):
         with self.start() as process:
             process.kill()
         before = self.modified()
@@ -217,16 +217,16 @@ class WritingTest(tf.test.TestCase):
         self.assert_whole()
         self.assertEqual({n: self.modified()[n] for n in before}, before)
 
-    def test_an_interrupted_conversion_leaves_no_half_files(self):
+    def test_an_interrupted_conversion_leaves_no_partial_files(self):
         with self.start() as process:
             process.send_signal(signal.SIGINT)
             error = process.stderr.read()
         self.assertEqual(error.splitlines()[-1], "KeyboardInterrupt")
         self.assertEqual(error.count("Traceback"), 1)
-        self.assert_no_file_is_half()
+        self.assert_no_file_is_partial()
         self.assertBetween(len(self.modified()), 2, 9)
 
-    def test_a_full_disk_leaves_no_file_that_looks_whole(self):
+    def test_a_full_disk_leaves_no_partial_file(self):
         command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", self.folder]
         if subprocess.run(command, capture_output=True, check=False).returncode:
             self.skipTest("only root may mount a small file system")
@@ -234,7 +234,7 @@ class WritingTest(tf.test.TestCase):
             for num_processes in (2, 1):
                 with self.assertRaises(OSError):
                     self.write(num_processes=num_processes)
-                self.assert_no_file_is_half()
+                self.assert_no_file_is_partial()
                 self.assertLess(len(self.modified()), 10)
         finally:
             subprocess.run(["umount", self.folder], check=True)

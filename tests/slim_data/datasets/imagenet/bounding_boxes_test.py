@@ -26,7 +26,7 @@ class BoundingBoxesTest(tf.test.TestCase):
     def test_reversed_corners_are_swapped(self):
         self.assertEqual(self.corners(("x", 50, 200, 10, 20)), [(0.1, 0.1, 0.5, 1.0)])
 
-    def test_what_lies_outside_is_cut_off(self):
+    def test_boxes_are_clipped_to_the_image(self):
         self.assertEqual(self.corners(("x", -7, -1, 130, 260)), [(0.0, 0.0, 1.0, 1.0)])
 
     def test_boxes_without_an_area_are_left_out(self):
@@ -35,11 +35,11 @@ class BoundingBoxesTest(tf.test.TestCase):
 
     @SETTINGS
     @hypothesis.given(st.lists(st.tuples(PIXELS, PIXELS, PIXELS, PIXELS), max_size=4))
-    def test_boxes_are_those_of_a_slow_count_of_pixels(self, boxes):
+    def test_boxes_equal_a_slow_count_of_pixels(self, boxes):
         width, height = 100, 200
         expected = []
         for x0, y0, x1, y1 in boxes:
-            # Pixels between the corners, whichever comes first, that lie inside the image.
+            # Pixels inside the image and between the corners, in either order.
             columns = [x for x in range(width) if min(x0, x1) <= x < max(x0, x1)]
             rows = [y for y in range(height) if min(y0, y1) <= y < max(y0, y1)]
             if columns and rows:
@@ -55,7 +55,7 @@ class BoundingBoxesTest(tf.test.TestCase):
         names = [box.label for box in kept]
         self.assertEqual(names, ["n01440764", "Scottish_deerhound", "n09999999"])
 
-    def test_what_is_no_annotation_is_refused(self):
+    def test_files_other_than_annotations_are_refused(self):
         declared = (
             '<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "bb">]><annotation>&b;</annotation>'
         )

@@ -1,4 +1,4 @@
-"""From ImageNet's official archives to folders, lists and boxes, and on to the records."""
+"""From ImageNet's official archives to folders, lists, boxes and records."""
 
 import base64
 import hashlib
@@ -22,7 +22,7 @@ SYNSETS = ilsvrc.SYNSETS
 
 
 def link(name, target, kind=tarfile.SYMTYPE):
-    """Returns an archive's entry that is no file."""
+    """Returns an archive's link entry."""
     member = tarfile.TarInfo(name)
     member.type, member.linkname = kind, target
     return member
@@ -56,7 +56,7 @@ class ImagenetPreparationTest(tf.test.TestCase):
             self.assertIn(part, done.stderr)
 
     def assert_nothing_else(self):
-        """Nothing lies outside the folder, nothing hidden in it, and the archives stay."""
+        """Checks for files outside the folder, hidden files, and unchanged archives."""
         self.assertEqual(os.listdir(self.root), ["data"])
         found = ilsvrc.tree(self.folder)
         self.assertEqual([name for name in found if "/." in name], [])
@@ -91,7 +91,7 @@ class ImagenetPreparationTest(tf.test.TestCase):
         self.assert_prepared()
         self.assert_nothing_else()
 
-    def test_what_is_there_is_kept_and_needs_no_archives(self):
+    def test_existing_files_are_kept_and_need_no_archives(self):
         self.prepare()
         times = {path: os.stat(self.raw(path)).st_mtime_ns for path in ilsvrc.tree(self.raw())}
         for name in self.archives:
@@ -100,7 +100,7 @@ class ImagenetPreparationTest(tf.test.TestCase):
         self.assertEqual((done.status, done.stdout, done.stderr), (0, "", ""))
         self.assertEqual({path: os.stat(self.raw(path)).st_mtime_ns for path in times}, times)
 
-    def test_an_interrupted_preparation_goes_on(self):
+    def test_an_interrupted_preparation_resumes(self):
         self.prepare()
         kept = os.stat(self.raw("train", SYNSETS[0])).st_ino
         for path in pathlib.Path(self.raw("train", SYNSETS[1])).iterdir():
@@ -137,7 +137,7 @@ class ImagenetPreparationTest(tf.test.TestCase):
         self.assert_refused("DATA_DIR must be a folder", self.folder)
 
     def serve(self):
-        """Serves the archives to one account alone, in place of image-net.org."""
+        """Serves the archives to a single account, in place of image-net.org."""
         known = {
             name: (len(data), hashlib.sha256(data).hexdigest())
             for name, data in self.archives.items()
@@ -159,7 +159,7 @@ class ImagenetPreparationTest(tf.test.TestCase):
             self.addCleanup(patch.stop)
         return server
 
-    def test_an_account_downloads_the_archives_that_are_lacking(self):
+    def test_an_account_downloads_missing_archives(self):
         server = self.serve()
         os.remove(self.path(ilsvrc.TRAIN))
         os.remove(self.path(ilsvrc.ANNOTATIONS))
@@ -173,7 +173,7 @@ class ImagenetPreparationTest(tf.test.TestCase):
         self.assert_prepared()
         self.assert_nothing_else()
 
-    def test_an_account_that_is_refused_or_half_there_is_a_line_without_it(self):
+    def test_a_refused_or_incomplete_account_is_one_line_that_hides_it(self):
         server = self.serve()
         os.remove(self.path(ilsvrc.VALIDATION))
         del self.archives[ilsvrc.VALIDATION]
@@ -198,7 +198,7 @@ class ImagenetPreparationTest(tf.test.TestCase):
         self.assert_refused("a web page instead")
         self.assert_nothing_else()
 
-    def test_the_account_does_not_follow_to_another_server(self):
+    def test_the_account_is_not_sent_to_another_server(self):
         server = self.serve()
         other = servers.Server(dict(self.archives))
         self.addCleanup(other.close)
@@ -237,7 +237,7 @@ class ImagenetPreparationTest(tf.test.TestCase):
 
     def test_damaged_training_archives_are_refused(self):
         whole = self.archives[ilsvrc.TRAIN]
-        # After a half of the inner archives have been read, within one, and at its header.
+        # Archives cut after half of the inner archives, inside one, and at its header.
         for data, part in (
             (whole[: len(whole) // 2], ""),
             (whole[:700], ""),
@@ -283,7 +283,7 @@ class ImagenetPreparationTest(tf.test.TestCase):
         self.replace(ilsvrc.ANNOTATIONS, whole[:-20])
         self.assert_refused(self.path(ilsvrc.ANNOTATIONS), "truncated")
 
-    def test_classes_that_are_no_wordnet_ids_are_refused_and_nothing_is_written(self):
+    def test_classes_other_than_wordnet_ids_are_refused_and_nothing_is_written(self):
         outside = samples.new_folder(self)
         hostile = (
             *(
@@ -308,7 +308,7 @@ class ImagenetPreparationTest(tf.test.TestCase):
             self.assertEqual(ilsvrc.tree(self.folder), before)
         self.replace(ilsvrc.DEVKIT, whole_devkit)
         self.assertEqual(self.prepare().status, 0)
-        # The lists are read again by each run, and may be another's by then.
+        # Each run reads the lists again; they may have been changed.
         for list_name in (preparation.SYNSETS, preparation.VALIDATION_LABELS):
             whole = pathlib.Path(self.raw(list_name)).read_bytes()
             for name in hostile[1:]:
@@ -322,7 +322,7 @@ class ImagenetPreparationTest(tf.test.TestCase):
             pictures.write(self.raw(list_name), whole)
         self.assertEqual(os.listdir(outside), [])
 
-    def test_names_of_classes_that_would_be_several_lines_are_refused(self):
+    def test_class_names_of_several_lines_are_refused(self):
         words = dict(pictures.SYNSETS)
         with mock.patch.dict(pictures.SYNSETS, {SYNSETS[1]: "dog\nn00000009\tcat"}):
             self.replace(ilsvrc.DEVKIT, ilsvrc.devkit())
@@ -344,7 +344,7 @@ class ImagenetPreparationTest(tf.test.TestCase):
             self.assertEqual(os.listdir(self.raw()), [])
 
     def test_the_script_leads_from_archives_to_records(self):
-        # The script as it is, with the interpreter of this test.
+        # The real script, with this test's interpreter.
         scripts = pathlib.Path(self.root) / "scripts"
         scripts.mkdir()
         (scripts / SCRIPT.name).symlink_to(SCRIPT)

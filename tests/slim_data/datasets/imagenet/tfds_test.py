@@ -1,4 +1,4 @@
-"""ImageNet as tensorflow-datasets itself prepares it from the official archives, as records."""
+"""ImageNet as tensorflow-datasets prepares it from the official archives, as records."""
 
 import os
 import sys
@@ -33,7 +33,7 @@ class ImagenetTfdsTest(tf.test.TestCase):
         return os.path.join(self.root, *parts)
 
     def write_archives(self):
-        # tensorflow-datasets mends files that are not RGB by their names, which these lack.
+        # tensorflow-datasets converts certain files to RGB by their names, which are absent here.
         kept = ("_1.JPEG", "_22.JPEG", "_29.JPEG", "_50.JPEG")
         self.images = {
             synset: {name: data for name, data in images.items() if name.endswith(kept)}
@@ -85,7 +85,7 @@ class ImagenetTfdsTest(tf.test.TestCase):
         self.assertEqual(first["image/class/synset"], b"n01751748")  # a sea snake
         files = shards.find_shards(self.path("out"), "train")
         self.assertEqual(slim_data.verify(files, "imagenet"), len(source))
-        # A second time all is there; with other options it is another data set.
+        # A second call finds all files; other options make another data set.
         self.assertEqual(self.build().status, 0)
         self.assertIn("another conversion (raw_pixel", self.build("--raw_pixel").stderr)
 
