@@ -1,4 +1,4 @@
-"""Tests of training in a subspace over real processes on loopback."""
+"""Tests of training in a subspace with real processes on loopback."""
 
 import pathlib
 import sys
@@ -23,10 +23,10 @@ NUM_HOSTS = 2
 
 class ClusterTest(tf.test.TestCase):
     def check_second_phase(self, results, variants):
-        """Processes alike to the bit; each variant as one replica; the last one resumes.
+        """Checks that processes have equal bits and match one replica; the last variant resumes.
 
         Args:
-            results: what the processes left.
+            results: results of the processes.
             variants: options of `SubspaceBFGS`.
         """
         for result in results:
@@ -47,8 +47,8 @@ class ClusterTest(tf.test.TestCase):
             np.testing.assert_allclose(loss, history["loss"], atol=1e-4, err_msg=str(options))
 
     @pytest.mark.slow
-    def test_two_processes_step_as_one_replica_and_the_chief_alone_writes_snapshots(self):
-        """With a copy of the basis on each process, or half of it."""
+    def test_two_processes_step_as_one_replica_and_only_the_chief_writes_snapshots(self):
+        """Each process holds a copy of the basis, or half of it."""
         variants = [{}, {"shard_basis": True}]
         second_phase = {"num_local": 1, "variants": variants}
         first, second = processes.run(

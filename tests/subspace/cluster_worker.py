@@ -1,6 +1,6 @@
-"""One process of a cluster: trains in a subspace and leaves the results in a file.
+"""One process of a cluster: trains in a subspace and writes the results to a file.
 
-Run by `cluster_test.py` with TF_CONFIG set: `python cluster_worker.py OUTPUT.npz JSON`.
+`cluster_test.py` sets TF_CONFIG and runs `python cluster_worker.py OUTPUT.npz JSON`.
 """
 
 import os
@@ -16,7 +16,7 @@ from tests.subspace.samples import build_under, data, directions, flat, subspace
 
 
 def first_phase(config):
-    """Ordinary training; only the chief may write snapshots."""
+    """Trains in all weights; only the chief may write snapshots."""
     strategy = TernGradStrategy(1)
     model = build_under(strategy, lambda n: keras.optimizers.SGD(0.1))
     x, y = data()
@@ -26,7 +26,7 @@ def first_phase(config):
 
 
 def second_phase(config):
-    """Training in a subspace with each of several options; the last is stopped and resumed."""
+    """Trains in a subspace with several options; the last training stops and resumes."""
     strategy = TernGradStrategy(config["num_local"], grad_bits=32)
     x, y = data()
     options = {"batch_size": 48, "shuffle": False, "verbose": 0}

@@ -1,4 +1,4 @@
-"""Small networks and trajectories that several tests share."""
+"""Small networks and trajectories for several tests."""
 
 import pathlib
 import tempfile
@@ -14,7 +14,7 @@ NUM_COMPONENTS = 6
 
 
 def build(seed=0, width=5):
-    """A small dense classifier of 4 inputs and 3 classes, compiled with SGD."""
+    """Returns a small dense classifier of 4 inputs and 3 classes, compiled with SGD."""
     keras.utils.set_random_seed(seed)
     model = keras.Sequential(
         [
@@ -30,26 +30,26 @@ def build(seed=0, width=5):
 
 
 def data(num_examples=96, seed=0):
-    """Examples whose label can be learned."""
+    """Returns examples with a learnable label."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((num_examples, 4)).astype(np.float32)
     return x, (x @ rng.standard_normal((4, 3))).argmax(1).astype(np.int32)
 
 
 def new_folder(test):
-    """Path of an empty folder that goes with the test."""
+    """Returns the path of an empty folder that the test removes."""
     folder = tempfile.TemporaryDirectory()
     test.addCleanup(folder.cleanup)
     return pathlib.Path(folder.name)
 
 
 def flat(model):
-    """All trainable weights as one vector."""
+    """Returns all trainable weights as one vector."""
     return np.concatenate([v.numpy().ravel() for v in model.trainable_variables])
 
 
 def assign_flat(model, vector):
-    """Inverse of `flat`."""
+    """Sets the trainable weights; the inverse of `flat`."""
     start = 0
     for variable in model.trainable_variables:
         size = int(np.prod(variable.shape))
@@ -58,7 +58,7 @@ def assign_flat(model, vector):
 
 
 def trajectory(num_snapshots, length, seed=0, decay=0.7):
-    """A random walk with variances that fall by `decay` from direction to direction."""
+    """Returns a random walk whose variances fall by `decay` per direction."""
     rng = np.random.default_rng(seed)
     directions = rng.standard_normal((num_snapshots, length))
     scales = decay ** np.arange(num_snapshots)
@@ -67,7 +67,7 @@ def trajectory(num_snapshots, length, seed=0, decay=0.7):
 
 
 def write_trajectory(directory, model, matrix):
-    """Writes each row of `matrix`, [snapshots, weights], as one snapshot of `model`."""
+    """Writes each row of `matrix`, [snapshots, weights], as a snapshot of `model`."""
     before = flat(model)
     for step, row in enumerate(matrix):
         assign_flat(model, row)
@@ -76,13 +76,13 @@ def write_trajectory(directory, model, matrix):
 
 
 def directions(num_weights, k, seed=0):
-    """A float32 basis [k, num_weights] with orthonormal rows."""
+    """Returns a float32 basis [k, num_weights] with orthonormal rows."""
     rng = np.random.default_rng(seed)
     return np.linalg.qr(rng.standard_normal((num_weights, k)))[0].T.astype(np.float32)
 
 
 def loss_and_gradient(model, x, y):
-    """Functions of the weights as a vector, through a model of `build` without any strategy."""
+    """Returns the loss and gradient of `model` as functions of a weight vector."""
 
     def evaluate(vector):
         assign_flat(model, vector)
@@ -95,12 +95,12 @@ def loss_and_gradient(model, x, y):
 
 
 def subspace_optimizer(**options):
-    """Function of the number of weights to a `SubspaceBFGS` in a random subspace."""
+    """Returns a function from a number of weights to a `SubspaceBFGS` in a random subspace."""
     return lambda n: SubspaceBFGS(Subspace(directions(n, NUM_COMPONENTS)), **options)
 
 
 def build_under(strategy, optimizer, *, dropout=0.0, batch_norm=False, **compile_options):
-    """A small network with a regularizer, compiled under a strategy.
+    """Returns a small network with a regularizer, compiled under a strategy.
 
     `optimizer` is a function of the number of weights.
     """

@@ -1,4 +1,4 @@
-"""Tests of the digits in words."""
+"""Tests of digits in words."""
 
 import sys
 
@@ -12,7 +12,7 @@ from terngrad_tf.ternary import digits_per_word, num_words, pack, unpack
 
 
 def oracle(digits, base):
-    """Words in Python integers, one digit at a time."""
+    """Returns words as Python integers, computed one digit at a time."""
     count = digits_per_word(base)
     width = -(-len(digits) // count)
     words = [0] * width
@@ -67,7 +67,7 @@ class CodecTest(tf.test.TestCase):
                 unpack(pack(digits, base), digits.size, base), digits.astype(np.int32)
             )
 
-    def test_padding_is_the_digit_asked_for(self):
+    def test_padding_is_the_given_digit(self):
         words = pack(tf.constant([2]), 4, padding=1)
         self.assertAllEqual(unpack(words, 16, 4), [2] + 15 * [1])
 
@@ -76,7 +76,7 @@ class CodecTest(tf.test.TestCase):
         for replicas in (1, 2, 5, 64, 4096):
             base, size = 2 * replicas + 1, 47
             some = rng.integers(0, 3, [min(replicas, 16), size], np.int32)
-            # The others all hold the largest code, so every lane is filled to the brim.
+            # The other replicas all have the largest code, so every lane reaches its maximum.
             sums = some.sum(0) + 2 * (replicas - len(some))
             rest = (replicas - len(some)) * pack(np.full([size], 2, np.int32), base)
             words = tf.add_n([pack(row, base) for row in some]) + rest

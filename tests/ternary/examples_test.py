@@ -1,4 +1,4 @@
-"""The examples in the docstrings run and give what they say."""
+"""Examples in docstrings run and give the documented results."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""Which half precisions this machine's XLA can compile."""
+"""Half-precision dtypes that this machine's XLA can compile."""
 
 import functools
 
@@ -9,7 +9,7 @@ DTYPES = (tf.float16, tf.bfloat16)
 
 @functools.cache
 def compiles(dtype):
-    """Whether XLA compiles a dtype: no float16 where it is told to use SSE4.2 alone."""
+    """Returns True if XLA compiles a dtype; limited to SSE4.2, it cannot compile float16."""
     cast = tf.function(lambda x: tf.cast(x, tf.float32) + 1, jit_compile=True, autograph=False)
     try:
         cast(tf.zeros([8], dtype))

@@ -1,4 +1,4 @@
-"""Tests of the rounding to ternary codes."""
+"""Tests of rounding to ternary codes."""
 
 import functools
 import sys
@@ -37,7 +37,7 @@ class TernarizeTest(tf.test.TestCase):
         for rounding in ROUNDINGS:
             for p in (-1.0, -0.75, -0.01, 0.0, 0.3, 0.5, 0.999, 1.0):
                 q = codes(np.full([SIZE], 2 * p), 2.0, replica=1, num_replicas=4, rounding=rounding)
-                # Binomial: five standard deviations and half a count.
+                # Binomial distribution: five standard deviations and half a count.
                 bound = 5 * np.sqrt(abs(p) * (1 - abs(p)) / SIZE) + 0.5 / SIZE
                 self.assertNear(np.mean(q != 0), abs(p), bound)
                 self.assertTrue(np.all(q * np.sign(p) >= 0))
@@ -62,8 +62,8 @@ class TernarizeTest(tf.test.TestCase):
                 for k in range(num_replicas)
             ]
         )
-        # Mean and first moment of the error over SIZE independent elements; the variance of one
-        # is at most 1/4, that of the mean over replicas no larger. Five standard deviations.
+        # Mean and first moment of the error over SIZE independent elements. An element's variance,
+        # also of the mean over replicas, is at most 1/4. Five standard deviations.
         bound = 5 * 0.5 / np.sqrt(SIZE)
         for e in (*error, error.mean(0)):
             self.assertNear(e.mean(), 0.0, bound)
@@ -86,7 +86,7 @@ class TernarizeTest(tf.test.TestCase):
         total = sum(codes(p, replica=k, num_replicas=8) for k in range(8))
         self.assertAllInRange(total - 8 * p, -1.0001, 1.0001)
 
-    def test_the_scale_and_beyond_are_never_rounded_to_zero_and_zero_always(self):
+    def test_the_scale_is_never_and_zero_always_rounded_to_zero(self):
         for scale in (1.0, 1.1, np.float32(1 / 3), 1e-30, 3e38, quantizer.SMALLEST_SCALE):
             s = np.float32(scale)
             self.assertAllEqual(codes(np.full([SIZE], s), s), np.ones([SIZE]))
@@ -110,7 +110,7 @@ class TernarizeTest(tf.test.TestCase):
             actual = codes(
                 gradient, 1.5, seed=9, step=4, tensor=2, replica=2, num_replicas=3, levels=levels
             )
-            # Places are products of float32, and rounded up by a 2**22th.
+            # Places are float32 products, rounded up by a fraction of 2**-22.
             near = np.abs(exact - np.round(exact)) < levels * 2.0**-21
             self.assertLess(np.mean(near), 0.01)
             expected = np.minimum(np.floor(exact), levels)
@@ -122,7 +122,7 @@ class TernarizeTest(tf.test.TestCase):
         rounding=st.sampled_from(ROUNDINGS),
         seed=st.integers(-(2**31), 2**31),
     )
-    def test_finer_codes_are_unbiased_and_never_a_step_off(self, levels, rounding, seed):
+    def test_finer_codes_are_unbiased_and_less_than_a_step_off(self, levels, rounding, seed):
         p = np.random.default_rng(abs(seed)).uniform(-1, 1, SIZE).astype(np.float32)
         q = [
             codes(p, levels=levels, rounding=rounding, replica=k, num_replicas=3, seed=seed)

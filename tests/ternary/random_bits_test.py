@@ -31,7 +31,7 @@ def key(start, seed, step, tensor, stream):
 
 
 def oracle(num_elements, *numbers):
-    """The words in Python integers, one by one."""
+    """Returns the words, computed one by one in Python integers."""
     first, mix = key(0x243F6A88, *numbers), key(0x85A308D3, *numbers)
     return [fmix32(element + first & MASK, mix) for element in range(num_elements)]
 
@@ -71,9 +71,9 @@ class RandomWordsTest(tf.test.TestCase):
                 same = np.sum(random_words(4096, *other).numpy() == base)
                 self.assertLessEqual(same, 1, f"argument {position} + {change}")
 
-    def test_one_sequence_is_no_shift_of_another(self):
+    def test_sequences_are_not_shifts_of_each_other(self):
         base, other = (random_words(2**16, 0, step, 0, 0).numpy() for step in (0, 1))
-        # Equal words are chance: 2**32 pairs, one expected, 30 never.
+        # Chance gives about one equal pair among 2**32, and never 30.
         common = np.intersect1d(base, other)
         self.assertLess(common.size, 30)
 
@@ -82,7 +82,8 @@ class RandomWordsTest(tf.test.TestCase):
         for shift in (0, 8, 16, 24):
             counts = np.bincount((words >> shift) & 255, minlength=256)
             chi2 = np.sum((counts - 1024.0) ** 2) / 1024
-            # 255 degrees of freedom: mean 255, standard deviation 22.6; six of them.
+            # 255 degrees of freedom: mean 255, standard deviation 22.6. The bound is six
+            # deviations.
             self.assertAllInRange([chi2], 255 - 136, 255 + 136)
 
     def test_every_bit_and_neighbouring_bits_are_balanced(self):
@@ -93,7 +94,7 @@ class RandomWordsTest(tf.test.TestCase):
             self.assertNear(ones.mean(), 0.5, bound)
             self.assertNear((ones[1:] == ones[:-1]).mean(), 0.5, bound)
 
-    def test_no_elements_is_no_words_and_fewer_is_refused(self):
+    def test_zero_elements_give_no_words_and_negative_numbers_are_refused(self):
         self.assertEqual(random_words(0, 0, 0, 0, 0).shape, [0])
         with self.assertRaisesRegex(ValueError, "`num_elements` must be.*Received: -1"):
             random_words(-1, 0, 0, 0, 0)

@@ -14,20 +14,20 @@ from terngrad_tf import ternary
 from terngrad_tf.ternary import quantizer, rotation
 from tests.ternary import half_precision
 
-# Copies of a block, each with random signs and bits of its own.
+# Copies of a block, each with its own signs and random bits.
 COPIES = 4000
-# What is stated of the bias, as a share of a block's length: in general, and with heavy tails.
+# Documented bias, as a share of a block's length: in general, and with heavy tails.
 BIAS, HEAVY_BIAS = 0.06, 0.13
 RNG = np.random.default_rng()
 
 
 def seed_blocks(seed):
-    """Lets the next blocks be the same, whatever was drawn before."""
+    """Makes the next random blocks reproducible."""
     RNG.bit_generator.state = np.random.default_rng(seed).bit_generator.state
 
 
 def hot(size, *values):
-    """A block of these values in some places, and zeros."""
+    """Returns a block that is zero except for these values."""
     block = np.zeros(size)
     block[3 : 3 + 2 * len(values) : 2] = values
     return block
@@ -55,11 +55,11 @@ BLOCKS = {
 
 
 def rounded_and_back(block, *, larger=1.0, levels=1, seed=0, copies=COPIES):
-    """Many copies of a block, each rotated, rounded to codes and rotated back by signs of its own.
+    """Rotates, rounds and rotates back copies of a block, each with its own signs.
 
     Args:
         block: vector of B elements.
-        larger: how many times as large the scale of another replica's block is.
+        larger: ratio of another replica's scale to this block's scale.
     """
     size = len(block)
     x = tf.tile(tf.constant(block, tf.float32)[tf.newaxis], [copies, 1])
@@ -78,7 +78,7 @@ def rounded_and_back(block, *, larger=1.0, levels=1, seed=0, copies=COPIES):
 
 
 def bias(block, *, copies=COPIES, **options):
-    """The length of the mean's error, in lengths of the block, and the deviation of that mean."""
+    """Returns length and deviation of the mean's error, relative to the block's length."""
     length = np.linalg.norm(block)
     results = rounded_and_back(block, copies=copies, **options) / length
     error = np.linalg.norm(results.mean(0, dtype=np.float64) - block / length)
@@ -99,7 +99,7 @@ class RotationTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(rotation.block_sizes(3 * 1024 - 1), [1024] * 3)
 
     @parameterized.parameters(16, 32, 64, 1024)
-    def test_hadamards_matrix_is_its_own_inverse(self, size):
+    def test_the_hadamard_matrix_is_its_own_inverse(self, size):
         matrix = rotation.hadamard(size)
         self.assertAllEqual(np.abs(matrix), np.ones([size, size]))
         self.assertAllEqual(matrix @ matrix, size * np.eye(size))
@@ -114,7 +114,7 @@ class RotationTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(rotation.rotate_back(rotated, signs), x, atol=1e-5)
         self.assertGreater(np.abs(rotated - x).max(), 0.1)
 
-    def test_signs_are_as_often_1_as_not_and_differ_by_step_tensor_and_seed(self):
+    def test_signs_are_balanced_and_differ_by_step_tensor_and_seed(self):
         signs = [
             rotation.random_signs(10_000, *key).numpy() for key in ((0, 0, 0), (1, 0, 0), (0, 1, 0))
         ]
@@ -126,7 +126,7 @@ class RotationTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertLess(abs(np.mean(own * other)), 0.05)
 
     def test_scale_factors_are_near_the_best_of_gaussian_elements(self):
-        # Of 16 replicas whose gradients are independent, with correlated rounding.
+        # Correlated rounding of independent gradients on 16 replicas.
         rng = np.random.default_rng(1)
         r = rng.standard_normal([16, 20_000])
         u = (rng.random(20_000) + np.arange(16)[:, np.newaxis] / 16) % 1
@@ -162,8 +162,8 @@ class RotationTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLess(400 * noise**2, 0.05)
         self.assertLess(error, 0.02 + 2 * noise)
 
-    def test_error_of_one_replica_is_what_theory_says(self):
-        # Of Gaussian elements, by quadrature.
+    def test_error_of_one_replica_follows_theory(self):
+        # Numerical integration over Gaussian elements.
         r = np.linspace(-8, 8, 400_001)
         weight = np.exp(-(r**2) / 2) / np.sum(np.exp(-(r**2) / 2))
         c, a = rotation.scale_factor(1), rotation.kept_share(1)
@@ -175,7 +175,7 @@ class RotationTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNear(error, expected, 0.03)
 
     @parameterized.parameters(1, 3, 7)
-    def test_gains_of_gaussian_blocks_keep_what_the_codes_are_multiplied_for(self, levels):
+    def test_gains_of_gaussian_blocks_keep_the_documented_share(self, levels):
         for larger in (1.0, 1.3, 3.0, 100.0):
             own = tf.constant([2.0])
             gain = rotation.gains(larger * own, own, tf.zeros([1]), levels).numpy()[0]
@@ -198,7 +198,7 @@ class LoopsTest(tf.test.TestCase, parameterized.TestCase):
         seed_blocks(1)
 
     def exchange(self, gradients, levels=1, step=3, dtypes=None):
-        """The sum of the replicas' gradients as decoded, and the shared scales."""
+        """Returns the decoded sum of the replicas' gradients, and the shared scales."""
         count = len(gradients)
         loops = ternary.Rotation([g.shape for g in gradients[0]], levels, count)
         measured = [loops.measure(g) for g in gradients]
@@ -219,7 +219,7 @@ class LoopsTest(tf.test.TestCase, parameterized.TestCase):
     @pytest.mark.slow
     @settings(max_examples=10, deadline=None, derandomize=True)
     @given(st.lists(st.integers(0, 3000), min_size=1, max_size=5))
-    def test_rotation_is_the_definitions(self, lengths):
+    def test_rotation_equals_the_definition(self, lengths):
         gradients = [
             tf.constant(np.random.default_rng(n).standard_normal(n), tf.float32) for n in lengths
         ]
@@ -227,7 +227,7 @@ class LoopsTest(tf.test.TestCase, parameterized.TestCase):
         measured = loops.measure(gradients)
         scales = 1.5 * measured[0]
         (vector,) = loops.rotate(gradients, measured, scales, seed=1, step=2, tensor=3)
-        # The definition, block by block, the largest first.
+        # Computes the definition block by block, the largest first.
         cut = [(size, i) for i, n in enumerate(lengths) for size in rotation.block_sizes(n)]
         starts = [0] * len(lengths)
         blocks = []
@@ -280,7 +280,7 @@ class LoopsTest(tf.test.TestCase, parameterized.TestCase):
                 errors.append(np.sum((total - expected) ** 2) / np.sum(expected**2))
         self.assertLess(max(errors), {1: 0.42, 2: 0.15, 7: 0.02}[levels])
 
-    def test_half_precision_is_that_of_its_values(self):
+    def test_half_precision_equals_float32_of_its_values(self):
         for dtype in filter(half_precision.compiles, half_precision.DTYPES):
             shapes = ((2000,), (10,))
             own = [gradients_of(k, dtype, shapes) for k in range(2)]
@@ -311,11 +311,11 @@ class LoopsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(total, expected, atol=0.1 * (np.abs(expected).max(initial=0)))
 
     @parameterized.parameters(np.nan, np.inf, -np.inf)
-    def test_what_is_not_finite_makes_its_block_nan_and_no_other(self, value):
+    def test_a_non_finite_value_makes_only_its_block_nan(self, value):
         healthy = [gradients_of(0), gradients_of(1)]
         expected, _ = self.exchange(healthy)
         sick = [g.numpy() for g in healthy[1]]
-        sick[0][2, 699] = value  # the third block of the tensor, of 64
+        sick[0][2, 699] = value  # in the tensor's third block, of 64 elements
         sums, scales = self.exchange([healthy[0], [tf.constant(g) for g in sick]])
         self.assertEqual(np.sum(~np.isfinite(scales)), 1)
         self.assertAllEqual(np.isnan(np.reshape(sums[0], -1)), np.arange(2100) >= 2048)
@@ -324,7 +324,7 @@ class LoopsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllEqual(total, other)
 
     @parameterized.parameters(1e-36, 1e-30, 1e30, 1e37)
-    def test_tiny_and_huge_gradients_are_as_others_or_zero(self, factor):
+    def test_tiny_and_huge_gradients_are_scaled_or_zero(self, factor):
         block = [tf.constant(RNG.standard_normal(3000), tf.float32)]
         (expected,), _ = self.exchange([block])
         (total,), _ = self.exchange([[block[0] * factor]])
@@ -337,7 +337,7 @@ class LoopsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertGreater(np.dot(total / factor, block[0]), 1000)
 
     def test_results_are_multiples_of_the_units(self):
-        # Products of whole numbers are exact, whatever the order in which they are added.
+        # Products of whole numbers are exact in any order of addition.
         loops = ternary.Rotation([(5000,)], 1, 1000)
         sums = [tf.constant(RNG.integers(-1000, 1001, loops.sizes[0]), tf.float32)]
         scales = tf.ones([loops.num_blocks])

@@ -1,4 +1,4 @@
-"""Rounded rows are unbiased, with the error of rotated blocks, in the words that are told."""
+"""Rounded rows are unbiased, have the error of rotated blocks, and use the stated words."""
 
 import sys
 
@@ -18,7 +18,7 @@ def by_length(count, width, seed=0):
 
 
 def rounded(width, levels):
-    """A function of rows and a step that returns them after rounding."""
+    """Returns a function that rounds rows in a step."""
 
     @tf.function(input_signature=[tf.TensorSpec([None, width]), tf.TensorSpec([], tf.int64)])
     def apply(x, step):
@@ -40,12 +40,12 @@ class RowsTest(tf.test.TestCase, parameterized.TestCase):
             got = np.stack([apply(x, tf.constant(step, tf.int64)) for step in range(steps)])
             size = np.sum(np.square(x))
             error = np.sum(np.square(got - x)) / steps / size
-            # Padded blocks have less noise than whole ones.
+            # Padded blocks have less noise than full blocks.
             of_scale = rounding_noise(levels, 1, "independent") * self.scale_of_rms(levels) ** 2
             self.assertLess(error, 1.1 * of_scale)
             if count * width % rows.BLOCK == 0:
                 self.assertGreater(error, 0.8 * of_scale)
-            # The mean over steps has a 200th of it.
+            # Averaging over 200 steps divides the noise by 200.
             bias = np.sum(np.square(got.mean(0) - x)) / size
             self.assertLess(bias, 2 * error / steps + 1e-12)
 

@@ -11,7 +11,7 @@ from terngrad_tf.ternary import ScaleRule, auto_factor, local_scale, local_scale
 from terngrad_tf.ternary.scales import HORIZON
 from tests.ternary import half_precision
 
-# On both sides of the sizes from which tensors are reduced one by one, and folded first.
+# Sizes around the limits between reduction one by one, and folding first.
 SIZES = (1, 2, 63, 1000, 2**16, 2**16 + 1, 2**20 + 1)
 
 
@@ -32,7 +32,7 @@ def fused_scale(gradient, clip_factor, **options):
 
 
 def squared_error(gradient, scale, num_replicas, levels=1):
-    """What `ScaleRule` says that clipping and rounding take, in float64."""
+    """Returns the error that `ScaleRule` states for clipping and rounding, in float64."""
     sizes = np.abs(np.asarray(gradient, np.float64))
     kept = np.minimum(sizes, scale)
     lost = np.sum((sizes - kept) ** 2)
@@ -71,7 +71,7 @@ class LocalScaleTest(tf.test.TestCase, parameterized.TestCase):
             self.assertEqual(float(scale([1.0, -1.0], 2.5)), 1.0)
             self.assertEqual(float(scale(np.tile([1.0, -1.0], 2**17), 2.5)), 1.0)
 
-    def test_zeros_and_nothing_give_zero(self):
+    def test_zeros_and_empty_tensors_give_zero(self):
         for shape in ([0], [3, 0], [], [7], [2**17]):
             for clip_factor in (0, 2.5):
                 for scale in (local_scale, fused_scale):
@@ -108,7 +108,7 @@ class LocalScaleTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(run(*gradients), expected, rtol=1e-4)
         self.assertEqual(local_scales([], 2.5).shape, [0])
 
-    def test_what_needs_a_second_pass_changes_nothing_beside_it(self):
+    def test_a_second_pass_for_one_tensor_does_not_change_others(self):
         noise = np.random.default_rng(3).normal(size=[4, 70_000]).astype(np.float32)
         alone = [*local_scales(list(noise), 2.5).numpy()]
         nan = np.full([70_000], np.nan, np.float32)
@@ -134,9 +134,7 @@ class AutoTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (1, 1.0, 1), (4, 1.0, 1), (64, 1.0, 1), (16, 0.1, 1), (4, 1.0, 3), (8, 1.0, 7)
     )
-    def test_errs_hardly_more_than_the_best_scale_where_sizes_are_exponential(
-        self, num, share, levels
-    ):
+    def test_error_is_near_the_best_scales_for_exponential_sizes(self, num, share, levels):
         rng = np.random.default_rng(num)
         gradient = rng.exponential(size=100_000) * rng.choice([-1, 1], size=100_000)
         gradient *= rng.random(size=gradient.shape) < share
@@ -144,7 +142,7 @@ class AutoTest(tf.test.TestCase, parameterized.TestCase):
         how = dict(num_replicas=num, levels=levels)
         for scale in (local_scale, fused_scale):
             found = float(scale(gradient.astype(np.float32), "auto", **how))
-            # Of finer codes few elements are clipped, so that the sample's tail counts.
+            # Few elements of finer codes are clipped, so the sample's tail matters more.
             most = 1.01 if levels == 1 else 1.02
             self.assertLess(squared_error(gradient, found, num, levels), most * best)
 
@@ -164,7 +162,7 @@ class AutoTest(tf.test.TestCase, parameterized.TestCase):
                     found = scale((gradient * magnitude).astype(np.float32), "auto", num_replicas=4)
                     self.assertAllClose(found / magnitude, expected, rtol=1e-4)
 
-    def test_zeros_nothing_and_what_is_not_finite(self):
+    def test_zeros_empty_tensors_and_non_finite_values(self):
         for scale in (local_scale, fused_scale):
             for shape in ([0], [7], [2**17]):
                 self.assertEqual(float(scale(tf.zeros(shape), "auto")), 0.0)
@@ -185,7 +183,7 @@ class NonzeroShareTest(tf.test.TestCase, parameterized.TestCase):
                 nonzero = np.mean(codes.numpy() != 0)
                 # Five standard deviations of a count.
                 self.assertLess(nonzero, share + 5 * np.sqrt(share / size))
-                # What is not clipped needs all of it.
+                # The bound is nearly reached without clipping.
                 if share == 0.01 and clip_factor == 0 and size == 5000:
                     self.assertGreater(nonzero, share - 5 * np.sqrt(share / size))
 

@@ -39,7 +39,7 @@ class PrincipalComponentsTest(tf.test.TestCase):
         np.testing.assert_allclose(variance, expected.explained_variance_, rtol=1e-6)
         np.testing.assert_allclose(ratio, expected.explained_variance_ratio_, rtol=1e-6)
         self.assertLess(pca.orthonormality_error(components), 1e-5)
-        # Signs are fixed: the largest entry of each component is positive.
+        # The sign makes the largest entry of each component positive.
         largest = components[np.arange(k), np.abs(components).argmax(1)]
         self.assertTrue((largest > 0).all())
 
@@ -120,7 +120,7 @@ class SubspaceTest(tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "must end in .safetensors for components in fl"):
             self.fit(dtype="float16").save(self.folder / "half.npy")
 
-    def test_what_is_no_basis_is_refused_on_load(self):
+    def test_invalid_bases_are_refused_on_load(self):
         components = self.fit().components
         for matrix, message in (
             (components * 1.01, "orthonormal rows.*difference of 0.02"),
@@ -192,7 +192,7 @@ class SubspaceTest(tf.test.TestCase):
             weights = [v.numpy() for v in self.model.trainable_variables]
             coordinates = subspace.transform(weights)
             self.assertEqual(coordinates.shape, (8,))
-            # Eight directions hold nine snapshots.
+            # Eight directions represent nine snapshots exactly.
             for a, b in zip(subspace.inverse_transform(coordinates), weights, strict=True):
                 np.testing.assert_allclose(a, b, atol=1e-4)
         np.testing.assert_allclose(
@@ -201,7 +201,7 @@ class SubspaceTest(tf.test.TestCase):
             rtol=1e-4,
         )
 
-    def test_the_mean_is_a_place_to_start_from(self):
+    def test_training_can_start_at_the_mean(self):
         self.fit().assign_mean(self.model)
         np.testing.assert_allclose(flat(self.model), self.matrix.mean(0, np.float64), atol=1e-5)
 

@@ -14,7 +14,7 @@ SEEDS = st.integers(0, 2**30)
 
 
 def problem(seed, k):
-    """A positive definite matrix, a step and a change of the gradient with positive product."""
+    """Returns a positive definite matrix, a step and a gradient change with a positive product."""
     rng = np.random.default_rng(seed)
     root, curvature = rng.standard_normal((2, k, k))
     step = rng.standard_normal(k)
@@ -70,7 +70,7 @@ class UpdateTest(tf.test.TestCase):
             estimate = bfgs.update_inverse_hessian(estimate, step, change)
         np.testing.assert_allclose(estimate, np.linalg.inv(matrix), rtol=1e-5, atol=1e-6)
 
-    def test_direction_descends_also_where_the_matrix_does_not_serve(self):
+    def test_direction_descends_also_with_a_useless_matrix(self):
         gradient = tf.constant([1.0, 2.0])
         direction, slope, matrix = bfgs.descent_direction(tf.constant([[2.0, 0], [0, 1]]), gradient)
         self.assertAllEqual(direction, [-2, -2])
@@ -111,10 +111,10 @@ class BacktrackTest(tf.test.TestCase):
             function, -1.0, rho=rho, sigma=sigma, max_trials=max_trials
         )
         np.testing.assert_allclose(tried, rho ** np.arange(len(tried)), rtol=1e-5)
-        # On this parabola the rule reads `bend * f < 1 - sigma`.
+        # For this parabola, the rule is `bend * f < 1 - sigma`.
         passes = [bend * f < 1 - sigma for f in tried]
         margin = min(abs(bend * f / (1 - sigma) - 1) for f in tried)
-        if margin > 1e-3:  # rounding of the losses decides closer by
+        if margin > 1e-3:  # nearer, float32 rounding decides
             self.assertEqual(passes, [False] * (len(tried) - 1) + [accepted])
         self.assertEqual(factor, tried[-1])
         self.assertTrue(accepted or len(tried) == max_trials)

@@ -1,10 +1,10 @@
-"""P-BFGS and P-SGD written out for one vector of weights, in float64 NumPy."""
+"""P-BFGS and P-SGD for one vector of weights, in float64 NumPy."""
 
 import numpy as np
 
 
 class Oracle:
-    """One step after another on given functions of the weights and the batch."""
+    """Takes steps, given functions of the weights and the batch."""
 
     def __init__(
         self,
@@ -17,7 +17,7 @@ class Oracle:
         residual_every=1,
         shard_basis=False,
     ):
-        del shard_basis  # changes nothing
+        del shard_basis  # changes no result
         self.basis = np.asarray(basis, np.float64)
         self.rho, self.sigma, self.max_trials = rho, sigma, max_trials
         self.alpha, self.gamma, self.residual_every = alpha, gamma, residual_every
@@ -28,7 +28,7 @@ class Oracle:
         self.trials = []
 
     def step(self, weights, loss_of, gradient_of, on_failure="reset"):
-        """Weights after one P-BFGS step."""
+        """Returns the weights after one P-BFGS step."""
         gradient, loss = gradient_of(weights), loss_of(weights)
         inside = self.basis @ gradient
         s, y = self.last_step, inside - self.last_gradient

@@ -21,13 +21,13 @@ DEVICES = [f"/device:CPU:{i}" for i in range(NUM_REPLICAS)]
 
 
 class MirroredWithOwnKeys(tf.distribute.MirroredStrategy):
-    """Its collectives do not meet those of other tests' stock strategies under one key."""
+    """Has its own collective keys, which do not clash with stock strategies in other tests."""
 
     _collective_key_base = 900_000_000
 
 
 def strategies():
-    """Each kind of strategy with float gradients, by name."""
+    """Returns all kinds of strategies with float gradients, by name."""
     return {
         "TernGradStrategy": lambda: TernGradStrategy(NUM_REPLICAS, grad_bits=32),
         "MirroredStrategy": lambda: tf.distribute.MirroredStrategy(
@@ -41,7 +41,7 @@ def strategies():
 
 class ReplicasTest(tf.test.TestCase):
     def fit(self, strategy, optimizer, *, epochs=1, batch_size=96, num_examples=96, **options):
-        """Trains; all replicas must be equal. Returns the model and the history."""
+        """Trains, and checks that replicas are equal; returns the model and the history."""
         model = build_under(strategy, optimizer, **options)
         x, y = data(num_examples)
         history = model.fit(
@@ -72,7 +72,7 @@ class ReplicasTest(tf.test.TestCase):
                     )
 
     def test_replicas_stay_equal_with_batch_norm_dropout_and_uneven_batches(self):
-        # The last batch has two examples for four replicas.
+        # Four replicas share a last batch of two examples.
         options = {"batch_size": 32, "num_examples": 98, "dropout": 0.3, "batch_norm": True}
         first, history = self.fit(TernGradStrategy(NUM_REPLICAS), subspace_optimizer(), **options)
         self.assertEqual(int(first.optimizer.iterations.numpy()), 4)
@@ -80,7 +80,7 @@ class ReplicasTest(tf.test.TestCase):
         np.testing.assert_array_equal(flat(first), flat(again))
 
     @pytest.mark.slow
-    def test_several_steps_an_execution_give_the_same(self):
+    def test_several_steps_per_execution_give_the_same(self):
         results = [
             flat(
                 self.fit(
@@ -92,8 +92,8 @@ class ReplicasTest(tf.test.TestCase):
         np.testing.assert_allclose(*results, atol=1e-4)
 
     @pytest.mark.slow
-    def test_replicas_without_examples_count_nothing(self):
-        """Two examples on four replicas against one replica."""
+    def test_replicas_without_examples_do_not_count(self):
+        """Compares two examples on four replicas with one replica."""
         gradients = [
             self.fit(strategy, subspace_optimizer(), num_examples=2)[
                 0
@@ -103,7 +103,7 @@ class ReplicasTest(tf.test.TestCase):
         np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-4, atol=1e-6)
 
     def test_ternary_gradients_outside_leave_the_subspace_exact(self):
-        """The weights' coordinates move by the float step, whatever the rounding outside."""
+        """The coordinates move by the float step, for any rounding outside."""
         moves = {}
         for bits in (1, 32):
             strategy = TernGradStrategy(NUM_REPLICAS, grad_bits=bits)

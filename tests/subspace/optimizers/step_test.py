@@ -30,7 +30,7 @@ K = 6
 
 
 def subspace_model(optimizer, seed=0, **options):
-    """The small classifier as a `SubspaceModel`, compiled."""
+    """Returns the small classifier as a compiled `SubspaceModel`."""
     network = build(seed)
     model = SubspaceModel(network.inputs, network.outputs)
     model.compile(
@@ -61,7 +61,7 @@ class StepTestCase(tf.test.TestCase):
 
 class StepTest(StepTestCase):
     def check_steps(self, num_steps, on_failure="reset", compile_options=None, **options):
-        """Each single step from the state of the one before; returns the optimizer."""
+        """Compares each step, starting from the oracle's previous state; returns the optimizer."""
         oracle = Oracle(self.basis, **options)
         functions = loss_and_gradient(self.network, self.x, self.y)
         optimizer = self.optimizer(on_failure=on_failure, **options)
@@ -74,7 +74,7 @@ class StepTest(StepTestCase):
             expected = oracle.step(expected, *functions, on_failure=on_failure)
             np.testing.assert_allclose(flat(model), expected, atol=2e-4, err_msg=f"step {step}")
             np.testing.assert_allclose(optimizer._last_step, oracle.last_step, atol=2e-4)
-            # Rounding grows from step to step: go on from the same place.
+            # Rounding errors grow over steps, so both continue from the same state.
             assign_flat(model, expected)
             optimizer._last_step.assign(oracle.last_step)
             optimizer._last_gradient.assign(oracle.last_gradient)
@@ -93,12 +93,12 @@ class StepTest(StepTestCase):
         self.check_steps(4, alpha=0.05, gamma=0.8)
         self.check_steps(4, alpha=0.05, residual_every=3, shard_basis=True)
 
-    def test_bytes_are_those_of_the_numbers_that_travel(self):
+    def test_bytes_count_the_numbers_sent(self):
         weights, processes = self.network.trainable_variables, 2
         for options, step, numbers in (
             ({}, 0, K + 1),
             ({"alpha": 0.1}, 0, K + 1),
-            # 43 weights: pieces of 22 of the gradient and of the direction.
+            # Pieces of 22 of the 43 weights, for gradient and direction.
             ({"shard_basis": True}, 0, K + 1 + 22 + 22),
             ({"shard_basis": True, "alpha": 0.1, "residual_every": 2}, 1, K + 1 + 22 + 22),
             ({"shard_basis": True, "alpha": 0.1, "residual_every": 2}, 2, 2 * K + 1 + 3 * 22),
@@ -111,8 +111,8 @@ class StepTest(StepTestCase):
                     optimizer.steps_outside(step), bool(options.get("alpha")) and step != 1
                 )
 
-    def test_trials_are_those_of_the_options(self):
-        # A steep start, so that full steps fail.
+    def test_trials_follow_the_options(self):
+        # The start is steep, so full steps fail.
         self.x *= 30
         _, oracle = self.check_steps(3, rho=0.3, sigma=0.7)
         self.assertGreater(max(oracle.trials), 1)
@@ -132,7 +132,7 @@ class StepTest(StepTestCase):
             with self.subTest(options=options):
                 self.check_steps(2, compile_options=options)
 
-    def test_several_steps_an_execution_give_the_same(self):
+    def test_several_steps_per_execution_give_the_same(self):
         results = []
         for steps in (1, 2):
             with self.subTest(steps=steps):
@@ -171,7 +171,7 @@ class StepTest(StepTestCase):
 
 
 class TrialsTest(tf.test.TestCase):
-    """What trials must not do, in a network with dropout, batch norm and regularizers."""
+    """Trials leave a network with dropout, batch norm and regularizers unchanged."""
 
     def build(self, seed=2, cls=SubspaceModel):
         keras.utils.set_random_seed(seed)
@@ -198,7 +198,7 @@ class TrialsTest(tf.test.TestCase):
             for m in (model, stock)
         ]
         self.assertGreater(int(model.optimizer.num_trials.numpy()), 1)
-        # The loss reported is the one before the step, regularizers included.
+        # The reported loss is the loss before the step, including regularizers.
         self.assertNear(*history, 1e-5)
         for a, b in zip(model.non_trainable_variables, stock.non_trainable_variables, strict=True):
             np.testing.assert_allclose(a.numpy(), b.numpy(), 1e-5, 1e-6, err_msg=a.path)
@@ -245,7 +245,8 @@ class TrialsTest(tf.test.TestCase):
             model.compile(keras.optimizers.Adam(0.01), loss)
             model.fit(x, y, batch_size=32, shuffle=False, verbose=0)
             results.append(flat(model))
-        # Adam divides a gradient by its own size: of a small one the rounding shows in its step.
+        # Adam divides a gradient by its own size, which magnifies rounding errors of small
+        # gradients.
         np.testing.assert_allclose(*results, atol=0.01 * 0.01)
 
 
@@ -354,7 +355,7 @@ class ResumeTest(StepTestCase):
             self.fit(other, 1)
 
     def test_another_basis_is_refused_between_two_calls_of_fit(self):
-        # XLA leaves out what a step asserts.
+        # XLA drops assertions in a step.
         for jit_compile in (False, True):
             optimizer = SubspaceBFGS(self.path)
             model = subspace_model(optimizer, jit_compile=jit_compile)
@@ -363,7 +364,7 @@ class ResumeTest(StepTestCase):
             with self.assertRaisesRegex(ValueError, "Received: fingerprint="):
                 self.fit(model, 1)
 
-    def test_without_a_model_of_its_own_another_basis_is_refused(self):
+    def test_another_basis_is_refused_without_a_subspace_model(self):
         optimizer = SubspaceSGD(Subspace(self.basis))
         self.network.compile(
             optimizer,
@@ -378,7 +379,7 @@ class ResumeTest(StepTestCase):
         optimizer._fingerprint.assign(own)
         self.fit(self.network, 1)
         optimizer._fingerprint.assign(own + 1)
-        # Once traced, the step itself looks.
+        # After tracing, the step itself checks the basis.
         with self.assertRaisesRegex(ValueError, "belongs to another basis"):
             self.fit(self.network, 1)
 

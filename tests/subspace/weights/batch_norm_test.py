@@ -1,4 +1,4 @@
-"""Tests of batch-norm statistics computed anew, against NumPy."""
+"""Tests of recomputed batch-norm statistics, against NumPy."""
 
 import sys
 
@@ -32,8 +32,8 @@ class UpdateBatchNormTest(tf.test.TestCase):
         self.x = np.random.default_rng(0).normal(3, 2, (50, 4)).astype(np.float32)
         self.dataset = tf.data.Dataset.from_tensor_slices((self.x, np.zeros((50, 5)))).batch(12)
 
-    def test_statistics_become_those_of_all_examples_whatever_the_replicas(self):
-        # The last batch has two examples, for four replicas.
+    def test_statistics_cover_all_examples_for_any_replicas(self):
+        # Four replicas share a last batch of two examples.
         for strategy in (tf.distribute.get_strategy(), TernGradStrategy(4)):
             with self.subTest(strategy=strategy):
                 model, inner = build(strategy)
@@ -65,7 +65,7 @@ class UpdateBatchNormTest(tf.test.TestCase):
         mean = model.get_layer("first").moving_mean.numpy()
         np.testing.assert_allclose(mean, self.x[:24].mean(0, np.float64), rtol=1e-4)
 
-    def test_evaluation_after_a_move_of_the_weights_is_that_of_training_again(self):
+    def test_evaluation_after_moved_weights_equals_training_mode(self):
         model, _ = build(tf.distribute.get_strategy())
         network = keras.Sequential([keras.layers.Dense(4), keras.layers.BatchNormalization()])
         training = network(self.x, training=True)
@@ -74,7 +74,7 @@ class UpdateBatchNormTest(tf.test.TestCase):
         update_batch_norm(network, tf.data.Dataset.from_tensors(self.x))
         self.assertAllClose(network(self.x), network(self.x, training=True), atol=1e-3)
 
-    def test_nothing_to_do_and_nothing_to_read(self):
+    def test_without_batch_norm_or_without_data(self):
         plain = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
         update_batch_norm(plain, self.dataset)
         model, _ = build(tf.distribute.get_strategy())

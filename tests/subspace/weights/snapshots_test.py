@@ -31,7 +31,7 @@ class SnapshotTestCase(tf.test.TestCase):
         return [snapshot_files.step_of(path) for path in snapshot_files.find_snapshots(self.folder)]
 
     def fit(self, epochs, batch_size=16, model=None, initial_epoch=0, **options):
-        """Trains 96 examples and returns the model and the steps of its snapshots."""
+        """Trains on 96 examples; returns the model and the steps of its snapshots."""
         model = model or build()
         callback = SnapshotCheckpoint(self.folder, **options)
         model.fit(
@@ -59,7 +59,7 @@ class SnapshotFilesTest(SnapshotTestCase):
         self.assertEqual(restore_snapshot(other, path), 12)
         np.testing.assert_array_equal(flat(other), flat(model))
 
-    def test_the_average_is_that_of_all_snapshots_of_a_folder_or_list(self):
+    def test_the_average_is_over_all_snapshots_of_a_folder_or_list(self):
         models = [build(seed=seed) for seed in range(3)]
         paths = [save_snapshot(model, self.folder, i) for i, model in enumerate(models)]
         for snapshots, used in ((self.folder, models), (paths[1:], models[1:])):
@@ -107,7 +107,7 @@ class SnapshotFilesTest(SnapshotTestCase):
         snapshot.read_range(start, out)
         np.testing.assert_array_equal(out, vector[start : start + count])
 
-    def test_nothing_half_written_stays_and_others_may_read(self):
+    def test_no_partial_file_stays_and_others_may_read(self):
         path = save_snapshot(build(), self.folder, 1)
         self.assertEqual([p.name for p in self.folder.iterdir()], [path.name])
         ordinary = self.folder / "ordinary"
@@ -165,7 +165,7 @@ class SnapshotCheckpointTest(SnapshotTestCase):
             for batch in range(num_steps):
                 callback.on_train_batch_end(batch)
             callback.on_epoch_end(epoch)
-        # No more than one snapshot a step.
+        # At most one snapshot a step.
         expected = math.floor((5 - start_epoch) * per_epoch + 1e-6)
         self.assertEqual(len(taken), min(expected, len(taken)))
         if per_epoch <= num_steps:
@@ -176,7 +176,7 @@ class SnapshotCheckpointTest(SnapshotTestCase):
         self.assertEqual(steps, [8, 12, 16])
 
     def test_epochs_given_in_steps_count_from_the_start_of_the_run_whatever_fit_calls_one(self):
-        # Epochs of 2.4 steps end within steps 3, 5, 8, 10 and 12; fit has epochs of one step.
+        # Epochs of 2.4 steps end within steps 3, 5, 8, 10 and 12; `fit` has epochs of one step.
         model, steps = self.fit(9, batch_size=96, steps_per_epoch=2.4, start_epoch=1)
         self.assertEqual(steps, [5, 8])
         _, steps = self.fit(
@@ -184,7 +184,7 @@ class SnapshotCheckpointTest(SnapshotTestCase):
         )
         self.assertEqual(steps, [5, 8, 10, 12])
 
-    def test_a_start_that_was_stopped_may_be_told_from_another_run(self):
+    def test_a_run_may_start_over(self):
         self.fit(2)
         _, steps = self.fit(1, starts_over=True)
         self.assertEqual(steps, [6, 12])
@@ -196,17 +196,17 @@ class SnapshotCheckpointTest(SnapshotTestCase):
         options = {"epochs": 4, "verbose": 0}
         callback = SnapshotCheckpoint(self.folder, per_epoch=0.5)
         model.fit(generator, callbacks=[callback], **options)
-        # Keras counts one more step an epoch where the length is not known.
+        # Without a known length, Keras counts one more step an epoch.
         self.assertLen(self.steps(), 2)
         with self.assertRaisesRegex(ValueError, "`per_epoch` must be at most 1 .*per_epoch=2"):
             callback = SnapshotCheckpoint(self.folder / "other", per_epoch=2)
             model.fit(generator, callbacks=[callback], **options)
 
-    def test_a_resumed_run_goes_on_and_replaces_what_it_does_again(self):
+    def test_a_resumed_run_continues_and_replaces_repeated_snapshots(self):
         model, _ = self.fit(2)
         expected, _ = self.fit(4, model=model, initial_epoch=2)
         self.assertEqual(self.steps(), [6, 12, 18, 24])
-        # A run that was killed and goes on from a checkpoint of step 12.
+        # A killed run resumes from a checkpoint of step 12.
         times = [os.stat(path).st_mtime_ns for path in snapshot_files.find_snapshots(self.folder)]
         model.optimizer.iterations.assign(12)
         self.fit(4, model=model, initial_epoch=2)

@@ -1,4 +1,4 @@
-"""Tests of the exchange in which owners add up chunks."""
+"""Tests of exchanges in which each owner sums a chunk."""
 
 import sys
 
@@ -27,7 +27,7 @@ TYPES = [tf.float32] * len(SHAPES)
 
 
 def words_of_replicas(num_replicas, base=3, seed=0):
-    """Words [N, W] of N replicas, their shared scales, and the sum as the plain gather gives it."""
+    """Returns words [N, W] of N replicas, shared scales, and the sum by a plain gather."""
     rng = np.random.default_rng(seed)
     replicas = [
         [tf.constant(rng.normal(size=shape), tf.float32) for shape in SHAPES]
@@ -42,7 +42,7 @@ def words_of_replicas(num_replicas, base=3, seed=0):
 
 
 def chunks(words, owners):
-    """[K, W] -> list of [K, C]."""
+    """Splits [K, W] into a list of [K, C]."""
     chunk = -(-words.shape[1] // owners)
     words = tf.pad(words, [[0, 0], [0, owners * chunk - words.shape[1]]])
     return tf.split(words, owners, axis=1)
@@ -62,7 +62,7 @@ class SumToWordsTest(tf.test.TestCase):
             self.assertAllEqual(unpack(words, size, base_out), digits.sum(0))
 
     def test_sums_of_sums(self):
-        # Hosts add their local replicas first; the owner adds hosts.
+        # Hosts sum their local replicas first; the owner sums hosts.
         rng = np.random.default_rng(1)
         digits = rng.integers(0, 3, [2, 2, 20 * 13], np.int32)
         hosts = [
@@ -109,7 +109,7 @@ class SumToWordsTest(tf.test.TestCase):
 
 
 class SumScalesTest(tf.test.TestCase):
-    """Scales of sums: the first word is one tensor's, none a second one's, 99 a third one's."""
+    """Scales of sums of three tensors with 1, 0 and 99 words."""
 
     WIDTHS = (1, 0, 99)
     TENSORS = (0, *[2] * 99)
@@ -121,11 +121,11 @@ class SumScalesTest(tf.test.TestCase):
         return (codes * (rng.random(size) < share) + levels).astype(np.int32)
 
     def sums(self, digits, levels=1):
-        """Of each tensor, from digits whose places in a word are plane-major."""
+        """Returns the sums of each tensor; digits are plane-major."""
         sums = (digits - levels).sum(0).reshape(-1, len(self.TENSORS))
         return [sums[:, np.equal(self.TENSORS, t)] for t in range(3)]
 
-    def test_scales_are_those_of_the_rule(self):
+    def test_scales_follow_the_rule(self):
         for levels, base, count in ((1, 3, 20), (7, 15, 8), (3, 8, 10)):
             digits = self.digits(16, levels, count)
             words = tf.stack([pack(row, base) for row in digits])
@@ -160,7 +160,7 @@ class SumScalesTest(tf.test.TestCase):
 
     def test_sums_of_local_replicas_have_the_scales_of_their_digits(self):
         plain = tf.stack([pack(row, 3) for row in self.digits(4)])
-        # Words of hosts hold fewer digits, of which the last places are filled up.
+        # Words of hosts hold fewer digits; their last places are padding.
         digits = np.pad(self.digits(4), [[0, 0], [0, 13 * 200 - 2000]], constant_values=1)
         hosts = tf.stack([pack(digits[k : k + 2].sum(0), 5) for k in (0, 2)])
         for clip in (False, True):
@@ -168,12 +168,12 @@ class SumScalesTest(tf.test.TestCase):
             b = sum_scales(hosts, [200], 4, clip=clip, base=5)
             self.assertAllEqual(a, b)
 
-    def test_errors_are_those_of_many_roundings(self):
+    def test_errors_equal_those_of_many_roundings(self):
         for levels, base, count in ((1, 3, 20), (7, 15, 8), (2, 5, 13)):
             digits = self.digits(16, levels, count)
             words = tf.stack([pack(row, base) for row in digits])
             how = dict(levels=levels, base=base)
-            # Also a scale that clips most sums, and none.
+            # Includes a scale of zero, and one that clips most sums.
             for scales in ([8.0, 0.0, 8.3], [0.0, 0.0, 2.1 * levels], [16.0 * levels] * 3):
                 by_word = tf.gather(tf.constant(scales), self.TENSORS)
                 drawn = dict(how, seed=0, stream=0, base_out=base, scales=by_word)
@@ -187,7 +187,7 @@ class SumScalesTest(tf.test.TestCase):
                     most = 4 * np.std(errors) / np.sqrt(len(errors)) + 1e-5 * np.mean(errors)
                     self.assertNear(found[t], np.mean(errors), most)
 
-    def test_rounding_by_them_is_unbiased_and_adds_less(self):
+    def test_rounding_by_scales_is_unbiased_and_adds_less_noise(self):
         num_replicas = 16
         digits = self.digits(num_replicas)
         words = tf.stack([pack(row, 3) for row in digits])
@@ -202,7 +202,7 @@ class SumScalesTest(tf.test.TestCase):
                 new = requantize_chunk(words, 16, seed=0, step=step, stream=0, scales=scale)
                 found.append(by * (unpack(new, sums.size, 3).numpy() - 1) - sums)
             errors[name] = np.array(found)
-        # Five standard errors of all sums together, and for each value of a sum.
+        # Five standard errors: of all sums, and of each value of a sum.
         for error in errors.values():
             deviation = error.std()
             self.assertNear(error.mean(), 0, 5 * deviation / np.sqrt(error.size))
@@ -218,7 +218,7 @@ class SumScalesTest(tf.test.TestCase):
         new = requantize_chunk(words, 4, seed=0, step=0, stream=0, scales=half)
         self.assertAllEqual(unpack(new, 2000, 3), np.full([2000], 2))
 
-    def test_owners_have_scales_of_their_own(self):
+    def test_owners_have_their_own_scales(self):
         words, scales, _ = words_of_replicas(1)
         for owners in (2, 3, 7):
             pieces = chunks(words, owners)
@@ -251,7 +251,7 @@ class TernarizeSumsTest(tf.test.TestCase):
         error = [self.rounded(words, num_replicas, step=step) - mean for step in range(8)]
         for value in (-0.75, -0.5, 0.0, 0.25, 0.5):
             chosen = np.concatenate([e[mean == value] for e in error])
-            # Variance |m| (1 - |m|) of each independent rounding; five standard deviations.
+            # Each independent rounding has variance |m| (1 - |m|); five standard deviations.
             bound = 5 * np.sqrt(abs(value) * (1 - abs(value)) / chosen.size)
             self.assertNear(chosen.mean(), 0.0, bound + 1e-12)
 
@@ -309,8 +309,8 @@ class TernarizeSumsTest(tf.test.TestCase):
             )
             total += decoded.numpy()
         error = total / steps - gradients.sum(0)
-        # One result is within 2 N s, so its variance is at most (N s)**2; five deviations, for the
-        # mean, its first moment, and (with size tests at once, six) each element.
+        # A result is within 2 N s, so its variance is at most (N s)**2. Five deviations for the
+        # mean and its first moment; six for each of the `size` elements.
         deviation = num_replicas * scale / np.sqrt(steps)
         self.assertNear(error.mean(), 0.0, 5 * deviation / np.sqrt(size))
         self.assertNear((error * np.sign(gradients[0])).mean(), 0.0, 5 * deviation / np.sqrt(size))
@@ -319,7 +319,7 @@ class TernarizeSumsTest(tf.test.TestCase):
     def test_chunks_of_owners_decode_like_the_words_they_replace(self):
         words, scales, expected = words_of_replicas(1)
         pieces = chunks(words, 3)
-        # One replica: the mean of its codes is certain, so nothing is lost.
+        # For one replica, the mean of its codes is certain, so rounding is exact.
         rounded = [
             requantize_chunk(piece, 1, seed=0, step=0, stream=owner)
             for owner, piece in enumerate(pieces)

@@ -1,4 +1,4 @@
-"""Tests of sums of codes against rounding one tensor of one replica after the other."""
+"""Tests of sums of codes, against rounding each tensor of each replica."""
 
 import sys
 
@@ -67,10 +67,10 @@ class CodeSumsTest(tf.test.TestCase, parameterized.TestCase):
         check([(2**20 + 700,), (5,), (3, 3)], range(3), 3, "correlated", levels=7)
         check([(600,), (7,)], [1, 3, 9], 10, "independent", levels=127)
 
-    def test_large_tensors_alone_need_no_rest(self):
+    def test_only_large_tensors(self):
         check([(2048, 512)], range(2), 2, "correlated")
 
-    def test_some_of_many_replicas_draw_what_they_would_among_all(self):
+    def test_a_subset_of_replicas_draws_as_among_all(self):
         for rounding in ternary.ROUNDINGS:
             check([(600,), (7,)], [1, 3, 9], 10, rounding)
 

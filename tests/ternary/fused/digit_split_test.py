@@ -1,4 +1,4 @@
-"""Tests of the fast way from words to digits."""
+"""Tests of fast splitting of words into digits."""
 
 import sys
 
@@ -11,7 +11,7 @@ from terngrad_tf.ternary.fused import digit_split
 
 
 class DigitSplitTest(tf.test.TestCase):
-    """The fast way out of words, against division."""
+    """Compares splitting with division."""
 
     def test_every_part_of_every_base_gives_its_digits(self):
         for base in (*range(2, 70), 127, 129, 254, 255, 256, 257, 4097, 8193, 65535, 65536, 65537):
@@ -22,7 +22,7 @@ class DigitSplitTest(tf.test.TestCase):
             for place in range(split.size):
                 self.assertAllEqual(digits[place], part // base**place % base, f"base {base}")
 
-    def test_cut_words_give_what_division_gives(self):
+    def test_cut_words_equal_division(self):
         rng = np.random.default_rng(2)
         for base in (2, 3, 4, 5, 7, 17, 8193, 2**31):
             split, count = digit_split.of_base(base), digits_per_word(base)

@@ -1,4 +1,4 @@
-"""Tests of the path from a list of gradients to words and back."""
+"""Tests of encoding a list of gradients to words, and of decoding."""
 
 import sys
 import threading
@@ -21,12 +21,12 @@ from terngrad_tf.ternary import (
 )
 
 FLOATS = (tf.float32, tf.float16, tf.bfloat16)
-# Around the digits of a word (20), a row (512), and an empty tensor.
+# Sizes around the digits of a word (20) and a row (512), and an empty tensor.
 SHAPES = ([1], [3, 5], [19], [20], [21], [0], [], [401], [27, 31], [10_239], [10_241])
 
 
 def oracle_words(tensors, scales, base, *, levels=1, **kwargs):
-    """`encode` in NumPy: digits written one place after the other."""
+    """`encode` in NumPy: writes one digit after another."""
     count = digits_per_word(base)
     result = []
     for index, (tensor, scale) in enumerate(zip(tensors, scales, strict=True)):
@@ -51,7 +51,7 @@ def example(shapes, dtypes=None, seed=0):
 
 
 def sum_of_replicas(replicas, scales, **kwargs):
-    """What all replicas should agree on, made of `ternarize` alone."""
+    """Returns the expected sum of all replicas, computed by `ternarize` alone."""
     result = []
     for index, tensors in enumerate(zip(*replicas, strict=True)):
         total = sum(
@@ -115,7 +115,7 @@ class EncodeTest(tf.test.TestCase):
         self.assertAllEqual(found, scales[0] / 7 * tf.cast(q, tf.float32))
 
     def test_large_tensors_equal_the_definition(self):
-        # A loop for each size; sizes with and without a remainder, beside small ones.
+        # Each size with a loop; sizes with and without a remainder, beside small ones.
         shapes = ([7], [2**20], [33], [2**20 + 3], [64, 2], [2**20 + 3])
         tensors = example(shapes)
         scales = local_scales(tensors, 2.5)
@@ -185,7 +185,7 @@ class EncodeTest(tf.test.TestCase):
         )
         self.assertAllEqual(decoded, np.full([size], 0.5 * (4000 - 90)))
 
-    def test_results_have_the_types_asked_for(self):
+    def test_results_have_the_given_types(self):
         shapes = [[33], [2, 7], [5]]
         tensors = example(shapes, FLOATS)
         scales = local_scales(tensors, 2.5)
@@ -267,7 +267,7 @@ class EncodeTest(tf.test.TestCase):
             self.assertAllEqual(results[replica], expected)
 
     def test_it_runs_on_every_logical_device(self):
-        # tests of other files may have initialised the devices: then one is what there is.
+        # If other tests initialized the devices before, there is only one.
         tensors, scales = example([[77]]), tf.ones([1])
         expected = encode(tensors, scales, seed=0, step=0, replica=0, num_replicas=1)
         for device in tf.config.list_logical_devices("CPU"):
@@ -275,7 +275,7 @@ class EncodeTest(tf.test.TestCase):
                 words = encode(tensors, scales, seed=0, step=0, replica=0, num_replicas=1)
             self.assertAllEqual(words, expected)
 
-    def test_tensors_of_a_size_share_a_loop_and_no_constant_is_as_large_as_they(self):
+    def test_tensors_of_a_size_share_a_loop_and_constants_are_small(self):
         def loops(sizes):
             def run(step):
                 words = [
@@ -320,7 +320,7 @@ class EncodeTest(tf.test.TestCase):
         tensors = example([[7]] * 67)
         function = tf.function(run).get_concrete_function(tensors)
         library = function.graph.as_graph_def().library.function
-        # 67 and 65 tensors, and not one more for each length.
+        # A single function serves both lengths, 67 and 65.
         self.assertEqual(sum("by_tensor" in found.signature.name for found in library), 1)
         words, fewer = function(tensors)
         self.assertAllEqual(fewer, words[:-2])
@@ -330,7 +330,7 @@ class EncodeTest(tf.test.TestCase):
             )
             self.assertAllEqual(words[position : position + 1], one)
 
-    def test_nothing_encodes_to_nothing(self):
+    def test_empty_lists_encode_to_no_words(self):
         words = encode([], tf.zeros([0]), seed=0, step=0, replica=0, num_replicas=1)
         self.assertAllEqual(words, tf.zeros([0], tf.int32))
         self.assertEqual(decode(words[tf.newaxis], [], [], [], total_bias=1), [])

@@ -1,4 +1,4 @@
-"""What the codec's graphs would do on a GPU, as TensorFlow's list of kernels tells without one."""
+"""Checks which ops of the codec would run on a GPU, by TensorFlow's list of kernels."""
 
 import functools
 import sys
@@ -12,16 +12,16 @@ from tensorflow.python.framework import kernels
 
 from terngrad_tf import ternary
 
-# Tensors with fewer elements may pass through the host's memory.
+# Tensors with fewer elements may pass through host memory.
 SMALL = 1000
 SHAPES = ([2**20 + 3], [300, 300], [1500], [2**20 + 3], [3, 3, 64, 80], [10])
-# Calls of functions, whose bodies are looked at or compiled by XLA for the device.
+# Function calls: their bodies are checked, or XLA compiles them for the device.
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 @functools.cache
 def gpu_kernels(op_type):
-    """Pairs of the types that a kernel is for, by attribute, and its arguments on the host."""
+    """Returns pairs of a GPU kernel's types, by attribute, and its arguments in host memory."""
     found = []
     for kernel in kernels.get_registered_kernels_for_op(op_type).kernel:
         if kernel.device_type in ("GPU", "DEFAULT"):
@@ -31,7 +31,7 @@ def gpu_kernels(op_type):
 
 
 def argument_names(op, arguments, tensors):
-    """The name in the op's definition of each of its inputs or outputs."""
+    """Returns pairs of an argument name in the op's definition and a tensor."""
     names = []
     for argument in arguments:
         count = 1
@@ -45,7 +45,7 @@ def argument_names(op, arguments, tensors):
 
 
 def through_the_host(graph):
-    """Descriptions of all large tensors of a graph that a GPU's host would have to hold."""
+    """Describes all large tensors of a graph that would be in host memory."""
     found, constant = [], set()
     for op in graph.get_operations():
         if op.type in CALLS:
@@ -53,7 +53,7 @@ def through_the_host(graph):
             if not function.definition.attr["_XlaMustCompile"].b:
                 found += through_the_host(function.graph)
             continue
-        # TensorFlow leaves these out, or computes them once.
+        # TensorFlow removes these or computes them once.
         if op.type == "Const" or (op.inputs and all(t.op in constant for t in op.inputs)):
             constant.add(op)
             continue
@@ -94,7 +94,7 @@ class GpuKernelsTest(tf.test.TestCase):
         graph = tf.function(function, autograph=False).get_concrete_function(*specs).graph
         self.assertEqual(sorted(set(through_the_host(graph))), [])
 
-    def test_the_check_finds_what_the_host_holds(self):
+    def test_the_check_finds_tensors_in_host_memory(self):
         words = tf.TensorSpec([SMALL], tf.int32)
         function = tf.function(lambda x: tf.concat([x, x], 0)).get_concrete_function(words)
         self.assertEqual(through_the_host(function.graph), ["ConcatV2 of DT_INT32: output, values"])

@@ -1,4 +1,4 @@
-"""Tests of how many operations graphs hold for a gradient: TensorFlow holds each several times."""
+"""Tests of the number of graph operations a gradient, of which TensorFlow holds several copies."""
 
 import sys
 
@@ -9,7 +9,7 @@ from terngrad_tf import ternary
 
 
 def num_operations(function, num_tensors):
-    """Operations of a graph and of all functions that it calls."""
+    """Returns the number of operations of a graph, including its functions."""
     shapes = [(3, 3, 8, 16), (16,), (16,)] * (num_tensors // 3)
     specs = [tf.TensorSpec(shape) for shape in shapes]
     graph = tf.function(function, autograph=False).get_concrete_function(specs).graph
@@ -21,7 +21,7 @@ def num_operations(function, num_tensors):
 class GraphSizeTest(tf.test.TestCase):
     def check(self, function, expected):
         few, many = (num_operations(function, count) for count in (30, 60))
-        # The input itself, and what its gradient adds.
+        # One input, and the operations that each gradient adds.
         self.assertLessEqual((many - few) / 30, 1 + expected)
 
     def test_scales(self):
@@ -74,7 +74,7 @@ class GraphSizeTest(tf.test.TestCase):
                 *(gradients[:1], tf.ones([1])), seed=0, step=1, replica=0, num_replicas=1
             )
 
-        # 20 digits of a word, of which each has some 40 operations.
+        # Each of a word's 20 digits takes some 40 operations.
         self.assertLess(num_operations(encode, 3), 450)
 
 

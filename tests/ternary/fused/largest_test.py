@@ -1,4 +1,4 @@
-"""Tests of the largest elements, all of one size."""
+"""Tests of keeping only the largest elements, all with one magnitude."""
 
 import math
 import sys
@@ -60,8 +60,8 @@ class LargestTest(parameterized.TestCase, tf.test.TestCase):
             kept = sum(np.count_nonzero(codes) for codes in actual)
             self.assertEqual(kept, math.ceil(share * total))
 
-    def test_of_many_elements_about_as_many(self):
-        """With rows and columns of very different sizes, too, and in several tensors."""
+    def test_about_the_given_share_of_many_elements_is_kept(self):
+        """Includes rows and columns of very different sizes, and several tensors."""
         rng = np.random.default_rng(0)
         noise = rng.normal(size=[700, 512])
         for factors in (1.0, np.exp(rng.normal(size=512) * 2), np.exp(rng.normal(size=[700, 1]))):
@@ -76,14 +76,14 @@ class LargestTest(parameterized.TestCase, tf.test.TestCase):
                     np.abs(actual[0])[kept[:650]], size + 0 * tensor[:650][kept[:650]], rtol=1e-4
                 )
 
-    def test_elements_that_are_equally_large_are_all_kept(self):
+    def test_elements_of_equal_size_are_all_kept(self):
         tensor = tf.constant([2.0, -1.0, 1.0, 1.0, 0.5])
         self.assertAllClose(of_one(tensor, 0.4), [1.25, -1.25, 1.25, 1.25, 0.0])
         self.assertAllEqual(of_one(tf.zeros([4, 2]), 0.25), np.zeros([4, 2]))
         self.assertAllEqual(of_one(tf.constant([0.0, 3.0, 0.0]), 1.0), [0.0, 3.0, 0.0])
 
     @parameterized.parameters(np.nan, np.inf, -np.inf)
-    def test_what_is_not_finite_is_not_lost(self, value):
+    def test_non_finite_values_are_kept(self, value):
         tensor = np.ones([50], np.float32)
         tensor[17] = value
         self.assertFalse(np.isfinite(of_one(tensor, 0.02).numpy()).all())
@@ -101,7 +101,7 @@ class LargestTest(parameterized.TestCase, tf.test.TestCase):
             self.assertEqual(of_one(tf.ones(shape), 0.5).shape, shape)
         self.assertEqual(largest_as_codes([], 0.5), [])
 
-    def test_refuses(self):
+    def test_bad_arguments_are_refused(self):
         for share in (0, -0.1, 1.5, float("nan")):
             with self.assertRaisesRegex(ValueError, "`share` must be above 0.*Received: share"):
                 of_one(tf.ones([3]), share)

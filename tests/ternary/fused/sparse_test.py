@@ -1,4 +1,4 @@
-"""Tests of the entropy coding of words whose codes are mostly zero."""
+"""Tests of the entropy coding of words with mostly zero codes."""
 
 import sys
 
@@ -14,7 +14,7 @@ LEVELS = 6
 
 
 def codes_of(size, share, seed):
-    """Codes of which about `share` are not 0."""
+    """Returns codes of which about `share` are nonzero."""
     rng = np.random.default_rng(seed)
     return (rng.random(size) < share) * rng.choice([-1, 1], size)
 
@@ -24,7 +24,7 @@ def words_of(codes):
 
 
 def units_of(codes, log2):
-    """The codes of each unit, place by place, as rows: by the definition of `pack`."""
+    """Returns the codes of each unit as rows, in the order that `pack` defines."""
     num_words = -(-len(codes) // 16)
     padded = np.zeros(16 * num_words, np.int64)
     padded[: len(codes)] = codes
@@ -34,7 +34,7 @@ def units_of(codes, log2):
     if log2 <= 4:
         return words.reshape(-1, 2**log2)
     quarters = words.reshape(4, -1, 16)
-    # Digits of the first and second word of four alternate, then those of the third and fourth.
+    # Digits of the first and second of four words alternate, then those of the third and fourth.
     halves = [np.stack(quarters[k : k + 2], axis=2).reshape(-1, 32) for k in (0, 2)]
     return np.concatenate(halves, axis=1)
 
@@ -44,7 +44,7 @@ def bits_to_bytes(bits):
 
 
 def oracle(codes, log2):
-    """The stream in bytes, one unit at a time."""
+    """Returns the stream in bytes, computed one unit at a time."""
     units = units_of(codes, log2)
     halves = [half_of(half, log2) for half in np.split(units, 2)]
     header = np.array([{3: 1, 4: 2, 6: 3}[log2], len(halves[0])], np.int32).view(np.uint8)
@@ -55,7 +55,7 @@ def oracle(codes, log2):
 
 
 def half_of(units, log2):
-    """Levels and rest of one half of the units, in bytes."""
+    """Returns levels and rest of one half of the units, in bytes."""
     used, parts = [unit for unit in units if unit.any()], []
     for level in range(LEVELS):
         level_codes = []
@@ -92,7 +92,7 @@ class SparseTest(tf.test.TestCase):
         share=st.sampled_from([0.0, 0.001, 0.016, 0.03, 0.1, 0.25, 0.4, 1.0]),
         seed=st.integers(0, 2**32 - 1),
     )
-    def test_nothing_is_lost(self, size, share, seed):
+    def test_round_trip(self, size, share, seed):
         words = words_of(codes_of(size, share, seed))
         stream = ternary.compress(words)
         self.assertEqual(stream.dtype, tf.int32)
@@ -115,7 +115,7 @@ class SparseTest(tf.test.TestCase):
         self.assertAllEqual(stream, oracle(codes, 6))
         self.assertAllEqual(ternary.decompress(stream, words.shape[0]), words)
 
-    def test_bits_an_element_are_as_promised(self):
+    def test_bits_an_element_are_as_documented(self):
         size = 2**20
         # Entropies: 0.023, 0.134, 0.387, 0.687.
         for share, bits in (
@@ -133,7 +133,7 @@ class SparseTest(tf.test.TestCase):
         self.assertAllEqual(ternary.compress(words), tf.concat([[0, 0], words], 0))
 
     @pytest.mark.slow
-    def test_runs_inside_a_function_that_knows_no_sizes(self):
+    def test_runs_inside_a_function_without_static_sizes(self):
         @tf.function(input_signature=[tf.TensorSpec([1000], tf.int32)])
         def there_and_back(words):
             return ternary.decompress(ternary.compress(words), 1000)

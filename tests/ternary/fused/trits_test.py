@@ -1,4 +1,4 @@
-"""Tests of sums of codes that are written as codes again."""
+"""Tests of sums of codes that are rewritten as codes."""
 
 import sys
 
@@ -14,7 +14,7 @@ SIZE = 1000
 
 
 def words_of(codes):
-    """Rows of codes as rows of words."""
+    """Returns rows of codes as rows of words."""
     return tf.stack([ternary.pack(row.astype(np.int32) + 1, 4, padding=1) for row in codes])
 
 
@@ -40,7 +40,7 @@ class TritsTest(tf.test.TestCase):
         self.assertContainsSubset(np.unique(trits), [-1, 0, 1])
         values = ternary.trit_values(count)
         self.assertAllEqual(np.dot(values, trits), want)
-        # What fills the last word up is 0, too, so that it takes no room in a stream.
+        # The padding of the last word is 0 too, so it takes no room in a stream.
         filled_up = np.concatenate([want, np.zeros(-SIZE % 16, int)])
         all_trits = [ternary.unpack(row, len(filled_up), 4).numpy() - 1 for row in words]
         self.assertAllEqual(np.dot(values, all_trits), filled_up)
@@ -49,7 +49,7 @@ class TritsTest(tf.test.TestCase):
         )
         self.assertAllEqual(decoded, 0.5 * want)
 
-    def test_trits_are_as_many_as_the_largest_sum_needs(self):
+    def test_the_number_of_trits_is_minimal_for_the_largest_sum(self):
         for bound in (1, 2, 4, 5, 13, 14, 40, 512):
             count = ternary.num_trits(bound)
             reach = [sum(ternary.trit_values(k)) for k in (count - 1, count)]

@@ -1,4 +1,4 @@
-"""Options are checked at the door."""
+"""Options are checked when a configuration is made."""
 
 import dataclasses
 import functools
@@ -54,7 +54,7 @@ class OptionsTest(tf.test.TestCase):
             with self.assertRaisesRegex(UserError, f"`{argument}` must be .*{argument}=-1"):
                 EvalConfig.of(checkpoint_dir="c", eval_dir="e", data_dir="d", **{argument: -1})
 
-    def test_every_number_has_a_range_and_extremes_are_told_by_name_and_value(self):
+    def test_every_number_has_a_range_and_extremes_are_refused_by_name_and_value(self):
         needed = {"train_dir": "t", "data_dir": "d", "dataset_name": "digits"}
         for kind, given in (
             (TrainConfig, needed),
@@ -72,7 +72,7 @@ class OptionsTest(tf.test.TestCase):
                         with self.assertRaisesRegex(UserError, rule):
                             kind.of(**{**given, name: value})
 
-    def test_options_are_found_by_name_however_deep_they_lie(self):
+    def test_options_are_found_by_name_at_any_depth(self):
         config = train_config(optimizer="adam", size_to_binarize=9)
         self.assertEqual((config.optimizer.name, config.gradients.min_size), ("adam", 9))
         changed = config.changed(net="alexnet", seed=2)
@@ -80,12 +80,12 @@ class OptionsTest(tf.test.TestCase):
         with self.assertRaisesRegex(TypeError, "no option 'sede'"):
             config.changed(sede=2)
 
-    def test_the_docstring_tells_every_option(self):
+    def test_the_docstring_lists_every_option(self):
         for kind in (TrainConfig, EvalConfig, SubspaceConfig):
             for field in dataclasses.fields(kind):
                 self.assertIn(f"    {field.name}: ", kind.__doc__)
 
-    def test_the_help_of_wire_names_them_all(self):
+    def test_the_help_of_wire_names_all_wires(self):
         (wire,) = (f for f in config.options(TrainConfig) if config.name_of(f) == "wire")
         words = re.findall(r"\w+", wire.metadata["help"])
         self.assertContainsSubset(WIRES, words)
@@ -139,7 +139,7 @@ class OptionsTest(tf.test.TestCase):
                 make(clip_factor=2.0)
         self.assertFalse(train_config().gradients.quantization(3).rotate)
 
-    def test_changes_travel_no_longer_than_until_the_next_exchange(self):
+    def test_overlap_ends_before_the_next_exchange(self):
         with self.assertRaisesRegex(UserError, "`overlap` must be at most.* 2. Received: overl"):
             train_config(sync_every=4, fragments=2, overlap=3)
 
@@ -147,23 +147,23 @@ class OptionsTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, "`fragments` must divide `sync_every`, 4.*ments=3"):
             train_config(sync_every=4, fragments=3)
 
-    def test_processes_may_differ_in_folders_and_devices_alone(self):
+    def test_processes_may_differ_only_in_folders_and_devices(self):
         config = train_config()
         own = {"train_dir", "data_dir", "num_gpus", "num_preprocess_threads"}
         self.assertEqual(set(config.values()) - set(config.values("shared")), own)
 
-    def test_epochs_become_steps_of_which_the_last_holds_what_is_left(self):
+    def test_epochs_are_converted_to_steps_rounding_up(self):
         options = train_config(batch_size=10, epochs=2, save_epochs=0.5).with_steps(26)
         self.assertEqual((options.max_steps, options.checkpoints.save_iter), (6, 2))
         options = train_config(batch_size=10, max_steps=7, save_iter=3).with_steps(26)
         self.assertEqual((options.max_steps, options.checkpoints.save_iter), (7, 3))
 
-    def test_a_line_to_the_end_of_the_run_makes_its_length_part_of_it(self):
+    def test_max_steps_identifies_runs_with_linear_decay_to_the_end(self):
         linear = {"learning_rate_decay_type": "linear", "max_steps": 7}
         self.assertEqual(train_config(**linear).identity()["max_steps"], 7)
         self.assertNotIn("max_steps", train_config(decay_epochs=3.0, **linear).identity())
 
-    def test_max_steps_is_part_of_the_run_where_the_learning_rate_depends_on_it(self):
+    def test_max_steps_identifies_runs_whose_learning_rate_depends_on_it(self):
         polynomial = {"learning_rate_decay_type": "polynomial", "max_steps": 7}
         self.assertEqual(train_config(**polynomial).identity()["max_steps"], 7)
         self.assertNotIn("max_steps", train_config(optimizer="adam", **polynomial).identity())

@@ -1,4 +1,4 @@
-"""What makes a run another one than that in its folder: every option says so, or is harmless."""
+"""Every option that makes a run a different one is refused at resume; the others are harmless."""
 
 import importlib
 import json
@@ -17,7 +17,7 @@ from terngrad_tf.training import TrainConfig, UserError
 from terngrad_tf.training.configs import config
 from terngrad_tf.training.storage.run_folder import RunFolder
 
-# As run.json held it when options lay in one flat class.
+# run.json from when options were in one flat class.
 _RUN_BEFORE = """{
   "dataset_name": "digits", "subset": "train", "num_classes": null, "net": "lenet",
   "image_size": 28, "batch_size": 32, "optimizer": "momentum", "initial_learning_rate": 0.01,
@@ -29,7 +29,7 @@ _RUN_BEFORE = """{
   "rounding": "correlated", "wire": "auto", "mixed_precision": false, "loss_scale": null,
   "num_readers": 4, "input_queue_memory_factor": 16, "benchmark_mode": false
 }"""
-# As phase 2 and averages held theirs when each listed the names by itself.
+# Identities of phase 2 and averages from when each listed the names itself.
 _PHASE_2_BEFORE = """{
   "dataset_name": "digits", "subset": "train", "net": "lenet", "image_size": 28,
   "batch_size": 512, "weight_decay": 0.0005, "dropout_keep_prob": 0.5, "label_smoothing": 0.0,
@@ -47,7 +47,7 @@ _NEEDED = {"train_dir": "t", "data_dir": "d", "dataset_name": "digits", "image_s
 _NEEDED |= {"label_smoothing": 0.0, "num_nodes": 1}
 _FROM = {**_NEEDED, "pretrained_weight_path": "p"}
 _PRETRAINED = {"pretrained_model_checkpoint_path": "p"}
-# Configurations among which each option has one where it matters.
+# Each option has an effect in at least one of these configurations.
 BASES = {
     TrainConfig: [
         _NEEDED,
@@ -62,7 +62,7 @@ BASES = {
     ],
     AverageConfig: [_FROM],
 }
-# Further values, of which each option allows at least one.
+# Further values; each option accepts at least one of them.
 OTHERS = (True, False, 1, 2, 3, 4, 0.25, 0.5, 2.0, 64, "sgd", "mean", "independent", "sparse", "x")
 PROGRAMS = {
     **{
@@ -78,7 +78,7 @@ PROGRAMS = {
 
 
 def others(kind, base, field):
-    """Configurations that have another value of one option than `kind.of(**base)`."""
+    """Yields configurations that differ from `kind.of(**base)` in one option."""
     name = config.name_of(field)
     types = typing.get_args(field.type) or (field.type,)
     before = kind.of(**base).values()[name]
@@ -92,7 +92,7 @@ def others(kind, base, field):
 
 
 def all_configs(kind=config.Config):
-    """All subclasses of `Config`."""
+    """Yields all subclasses of `Config`."""
     for subclass in kind.__subclasses__():
         yield subclass
         yield from all_configs(subclass)
@@ -137,7 +137,7 @@ class IdentityTest(tf.test.TestCase, parameterized.TestCase):
         values = flags.FlagValues()
         program.define_flags(values)
         of_run = {config.name_of(field) for field in config.options(PROGRAMS[name])}
-        harmless = {"max_restarts"}  # which starts the same run again
+        harmless = {"max_restarts"}  # restarts the same run
         for kind in all_configs():
             if kind.__module__.startswith("terngrad_tf.bin."):
                 for field in config.options(kind):
@@ -150,7 +150,7 @@ class IdentityTest(tf.test.TestCase, parameterized.TestCase):
         (SubspaceConfig, _PHASE_2_BEFORE, {"pretrained_weight_path": "p", "start_at": "last"}),
         (AverageConfig, _AVERAGE_BEFORE, {"pretrained_weight_path": "p"}),
     )
-    def test_runs_of_before_go_on_with_what_they_had(self, kind, held, options):
+    def test_older_runs_resume_with_their_options(self, kind, held, options):
         for field in [None, *config.options(kind)]:
             base = {**_NEEDED, **options}
             path = self.claim(kind.of(**base))
@@ -166,7 +166,7 @@ class IdentityTest(tf.test.TestCase, parameterized.TestCase):
                     with self.assertRaisesRegex(UserError, f"differs in .*{config.name_of(field)}"):
                         self.claim(changed)
 
-    def test_options_that_a_run_wrote_count_where_its_identity_lacks_them(self):
+    def test_saved_options_count_if_the_identity_lacks_them(self):
         own = SubspaceConfig.of(**_FROM, bits_per_element=0.3)
         path = self.claim(own)
         run = json.loads(path.read_text())

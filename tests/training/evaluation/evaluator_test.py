@@ -1,4 +1,4 @@
-"""Evaluation counts each example of the subset once and follows the run's checkpoints."""
+"""Evaluation counts each example once and follows the run's checkpoints."""
 
 import contextlib
 import csv
@@ -50,7 +50,7 @@ class EvaluatorTest(tf.test.TestCase):
         return training.evaluate(self.options.changed(**changes))
 
     def oracle(self, prefix, num_examples=360):
-        """Precision, recall, loss and accuracies by class of saved arrays, over one batch."""
+        """Computes precision, recall, loss and accuracies by class of saved arrays in one batch."""
         reader = tf.train.load_checkpoint(str(self.root / "run" / "model.ckpt-30"))
         model = models.build("lenet", num_classes=10)
         suffix = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -80,7 +80,7 @@ class EvaluatorTest(tf.test.TestCase):
         self.assertAllClose([float(row["precision_at_1"]) for row in rows], by_class, atol=1e-6)
 
     @pytest.mark.slow
-    def test_figures_equal_those_of_one_batch_whatever_the_batch_size(self):
+    def test_figures_do_not_depend_on_the_batch_size(self):
         raw = [f"optimizer/_trainable_variables/{i}" for i in range(8)]
         for batch_size in (7, 360, 1000):
             result = self.evaluate(restore_avg_var=False, batch_size=batch_size)
@@ -117,7 +117,7 @@ class EvaluatorTest(tf.test.TestCase):
         self.assertEqual(self.evaluate(num_examples=1000).num_examples, 360)
 
     def test_moving_averages_are_evaluated_by_default(self):
-        # The first optimizer variable is the count of steps, the next eight are the averages.
+        # The first optimizer variable counts steps; the next eight are the averages.
         averages = [f"optimizer/_variables/{i}" for i in range(1, 9)]
         result = self.evaluate()
         self.assert_figures(result, self.oracle(averages))
@@ -130,7 +130,7 @@ class EvaluatorTest(tf.test.TestCase):
         scalars = report.read_scalars(self.root / "written")
         self.assertAllClose(scalars["accuracy/precision_at_1"], {30: result.precision_at_1})
         self.assertAllClose(scalars["accuracy/recall_at_5"], {30: result.recall_at_5})
-        # LeNet's layers with a ReLU, and the last one.
+        # LeNet's ReLU layers, and the last layer.
         for layer in ("conv1", "conv2", "fc3"):
             self.assertBetween(scalars[f"outputs/{layer}/sparsity"][30], 0.01, 0.99)
         self.assertEqual(scalars["outputs/logits/sparsity"], {30: 0.0})
@@ -151,7 +151,7 @@ class EvaluatorTest(tf.test.TestCase):
             printed.getvalue(), r": least accurate of 10 classes: \w+ [01]\.\d{4}, \w+ "
         )
 
-    def test_a_run_that_is_not_meant_is_refused(self):
+    def test_the_wrong_run_is_refused(self):
         def check_run(run):
             raise training.UserError(f"not {run['model']['net']}")
 
@@ -159,16 +159,16 @@ class EvaluatorTest(tf.test.TestCase):
             self.evaluate(check_run=check_run)
 
     @pytest.mark.slow
-    def test_a_missing_checkpoint_is_an_error_where_it_is_asked_for_once(self):
+    def test_a_missing_checkpoint_is_an_error_with_run_once(self):
         with self.assertRaisesRegex(training.UserError, "`checkpoint_dir` must hold a run"):
             self.evaluate(checkpoint_dir=str(self.root / "nothing"))
 
-    def test_an_eval_dir_that_cannot_be_is_refused(self):
+    def test_an_impossible_eval_dir_is_refused(self):
         with self.assertRaisesRegex(training.UserError, "`eval_dir` must be a folder"):
             self.evaluate(eval_dir=str(self.root / "run" / "run.json"))
 
     @pytest.mark.slow
-    def test_a_device_that_is_not_here_gives_way_to_the_cpu_and_no_device_is_refused(self):
+    def test_an_absent_device_falls_back_to_the_cpu_and_an_invalid_one_is_refused(self):
         self.assertEqual(self.evaluate(device="/gpu:7").step, 30)
         with self.assertRaisesRegex(training.UserError, "`device` must be .*device='shoe:0:0'"):
             self.evaluate(device="shoe:0:0")
@@ -185,7 +185,7 @@ class EvaluatorTest(tf.test.TestCase):
                 )
             looks.set()
 
-        # It finds no checkpoint before it waits.
+        # There is no checkpoint before the wait.
         thread = threading.Thread(target=loop, daemon=True)
         thread.start()
         training.train(options)

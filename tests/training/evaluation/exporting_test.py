@@ -1,4 +1,4 @@
-"""What is exported computes what the run's network does, with either weights."""
+"""An exported model computes the same as the run's network, with weights or averages."""
 
 import pathlib
 import subprocess
@@ -30,7 +30,7 @@ class ExportingTest(tf.test.TestCase):
                 train_dir=str(cls.run_dir),
                 data_dir=str(cls.root / "data"),
                 dataset_name="digits",
-                # With local response normalization, a layer of this package's own.
+                # Local response normalization is a layer of this package.
                 net="cifar10_alexnet",
                 image_size=8,
                 batch_size=64,
@@ -60,7 +60,7 @@ class ExportingTest(tf.test.TestCase):
         status, out, err = self.export(self.root / "new" / "last", "--norestore_avg_var")
         self.assertEqual(status, 0, err)
         self.assertIn("wrote the last weights of step 3", out)
-        # Where nothing of this package is imported.
+        # The exported model runs without this package.
         np.save(self.root / "images.npy", images)
         source = (
             "import sys, numpy as np, tensorflow as tf\n"
@@ -78,7 +78,7 @@ class ExportingTest(tf.test.TestCase):
             ["average.keras", "data", "images.npy", "logits.npy", "new", "run"],
         )
 
-    def test_nothing_is_overwritten_and_a_missing_run_is_told(self):
+    def test_no_file_is_overwritten_and_a_missing_run_is_an_error(self):
         taken = pathlib.Path(self.get_temp_dir()) / "taken"
         taken.write_text("mine")
         status, _, err = self.export(taken)

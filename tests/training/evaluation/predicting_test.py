@@ -1,4 +1,4 @@
-"""Predictions are what the run's network computes of the images that evaluation reads."""
+"""Predictions equal the run's network on the images that evaluation reads."""
 
 import csv
 import sys
@@ -32,7 +32,7 @@ class PredictingTest(tf.test.TestCase):
                 train_dir=str(cls.run_dir), batch_size=64, max_steps=3, **options
             )
         )
-        # The images of the records, each as a file.
+        # Writes each image of the records to a file.
         folder = cls.root / "images" / "within"
         folder.mkdir(parents=True)
         raw = tf.data.TFRecordDataset(slim_data.find_files("digits", cls.root / "data", "test"))
@@ -55,7 +55,7 @@ class PredictingTest(tf.test.TestCase):
         images, _ = next(iter(examples))
         return tf.nn.softmax(model(images, training=False)).numpy()
 
-    def test_a_table_tells_the_likeliest_classes_of_either_weights(self):
+    def test_a_table_lists_the_likeliest_classes_of_either_weights(self):
         for average, flag in ((True, "--restore_avg_var"), (False, "--norestore_avg_var")):
             table = self.root / "new" / f"{average}.csv"
             status, out, err = self.predict(
@@ -80,7 +80,7 @@ class PredictingTest(tf.test.TestCase):
                 self.assertIn(f"{line}\n", out)
         self.assertNotAllClose(found, self.probabilities(True))
 
-    def test_files_that_cannot_be_read_are_left_out_and_told_at_the_end(self):
+    def test_unreadable_files_are_skipped_and_reported_at_the_end(self):
         within = self.root / "images" / "within"
         broken = self.root / "bad" / "broken.gif"
         broken.parent.mkdir()
@@ -118,7 +118,7 @@ class PredictingTest(tf.test.TestCase):
         (expected,) = slim_data.image_batches([turned], "imagenet", batch_size=1, image_size=32)
         self.assertAllEqual(found, expected)
 
-    def test_wrong_images_and_runs_are_told_in_one_line(self):
+    def test_wrong_images_and_runs_are_one_line(self):
         broken = self.root / "broken.jpg"
         broken.write_bytes(b"\xff\xd8\xff and no more")
         table = self.root / "none.csv"

@@ -27,14 +27,14 @@ class DataTest(tf.test.TestCase):
     def fingerprint(self, folder):
         return data.fingerprint(DataConfig(data_dir=folder, dataset_name="digits"))
 
-    def test_copies_have_the_fingerprint_of_the_original_and_nothing_else_has(self):
+    def test_only_copies_have_the_fingerprint_of_the_original(self):
         whole = self.fingerprint(self.folder)
         copy = str(self.root / "copy")
         shutil.copytree(self.folder, copy)
         self.assertEqual(self.fingerprint(copy), whole)
         parts = [slim_data.split_dataset(copy, 2, index) for index in range(2)]
         self.assertLen({whole, *map(self.fingerprint, parts)}, 3)
-        # Other records under the same names and of the same size.
+        # Other records, with the same names and sizes of files.
         path = os.path.join(copy, "train-00003-of-00004")
         records = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
         with tf.io.TFRecordWriter(path) as writer:
@@ -42,7 +42,7 @@ class DataTest(tf.test.TestCase):
                 writer.write(record)
         self.assertNotEqual(self.fingerprint(copy), whole)
 
-    def test_hosts_share_what_all_have_and_read_what_is_their_own_whole(self):
+    def test_hosts_share_common_data_and_read_all_their_own_data(self):
         own = data.DatasetShard(10, 1, 100)
         shared = data.among_processes(own, ["a", "a", "a"], [100, 100, 100], 2)
         self.assertEqual(shared, data.DatasetShard(10, 1, 100, num_shards=3, index=2))
@@ -54,11 +54,11 @@ class DataTest(tf.test.TestCase):
         ):
             data.among_processes(own, ["a", "b", "a"], [100, 90, 100], 0)
 
-    def test_a_preprocessing_that_no_data_set_has_is_refused(self):
+    def test_an_unknown_preprocessing_is_refused(self):
         config = DataConfig(data_dir=self.folder, dataset_name="digits")
         with self.assertRaisesRegex(training.UserError, "`preprocessing` must be .*'incepton'"):
             data.load(config, 2, 8, False, preprocessing="incepton")
-        # One that other data sets have gives way to the data set's own.
+        # A preprocessing of other data sets gives way to the data set's own.
         images, _ = next(iter(data.load(config, 2, 8, False, preprocessing="vgg")))
         self.assertEqual(images.shape, (2, 8, 8, 1))
 
@@ -74,7 +74,7 @@ class DataTest(tf.test.TestCase):
         batches = inputs.batches(options, 0, subset).take(count)
         return [images.numpy().tobytes() for batch, _ in batches for images in batch]
 
-    def test_replicas_share_the_same_batches_whatever_their_number(self):
+    def test_any_number_of_replicas_shares_the_same_batches(self):
         config = training.TrainConfig.of(
             train_dir="",
             data_dir=self.folder,
@@ -119,8 +119,8 @@ class DataTest(tf.test.TestCase):
             input_queue_memory_factor=1,
         )
         shard = data.DatasetShard(10, 1, 1437, shares_batches=True)
-        # Workers of each generation, the step at which it begins, and that which it reaches. Some
-        # steps of one that ended without saving them are taken again.
+        # (workers, first step, end step) of each generation. Steps that a generation did not save
+        # are repeated.
         generations = [(3, 0, 12), (2, 10, 18), (1, 18, 26), (3, 25, 41)]
         rows_of = {}
         for workers, begin, end in generations:
@@ -132,7 +132,7 @@ class DataTest(tf.test.TestCase):
             for step, parts in enumerate(zip(*of_workers, strict=True), begin):
                 rows_of[step] = [row.tobytes() for part, _ in parts for row in part.numpy()]
         found = [row for step in range(41) for row in rows_of[step]]
-        # 41 batches of 35 are the epoch but for the 2 images that begin the next batch.
+        # 41 batches of 35 are one epoch without its last 2 images.
         all_images = data.load(config.data, 479, 8, False, preprocessing="lenet").unbatch()
         left = collections.Counter(image.numpy().tobytes() for image, _ in all_images)
         self.assertEqual(left.total(), 1437)
@@ -140,14 +140,14 @@ class DataTest(tf.test.TestCase):
         self.assertEqual(left.total(), 2)
         self.assertGreaterEqual(min(left.values()), 0)
 
-    def test_shares_are_disjoint_and_equal_files_of_their_own_come_in_other_orders(self):
+    def test_shares_are_disjoint_and_own_copies_come_in_different_orders(self):
         num_examples = 700
         shares = [
             self.labels(self.folder, data.DatasetShard(10, 1, 1437, num_shards=2, index=i), 35)
             for i in range(2)
         ]
         self.assertLen(shares[0], num_examples)
-        # The set of digits holds a few images twice.
+        # Some images occur several times in the digits.
         self.assertLess(len(set(shares[0]) & set(shares[1])), 5)
         own = [
             self.labels(self.folder, data.DatasetShard(10, 1, 2874, seed_offset=i), 1)

@@ -1,4 +1,4 @@
-"""Input made of nothing has the shape of a data set's and can start anywhere."""
+"""Synthetic input has a data set's shapes and can start at any step."""
 
 import sys
 
@@ -24,7 +24,7 @@ class SyntheticTest(tf.test.TestCase):
                 self.assertEqual((labels.shape, labels.dtype), ((50,), np.int32))
             counts = np.bincount(np.concatenate([labels for _, labels in batches]))
             self.assertEqual(np.flatnonzero(counts).tolist(), list(classes))
-            # 5000 draws: five deviations of a count's distribution.
+            # 5000 draws: five standard deviations of a count.
             mean = 5000 / len(classes)
             self.assertLess(np.max(np.abs(counts[counts > 0] - mean)), 5 * np.sqrt(mean))
 

@@ -1,4 +1,4 @@
-"""Epochs end where as many images were seen, and are told in the tutorial's words."""
+"""Epoch lines count seen images and have the tutorial's format."""
 
 import contextlib
 import io
@@ -31,7 +31,7 @@ class EpochLogTest(unittest.TestCase):
         for line in (lines[1], lines[3]):
             self.assertRegex(line, r"^epoch time: \d+\.\d{3} ms, per step time: \d+\.\d{3} ms$")
 
-    def test_a_resumed_epoch_counts_its_time_from_there_on(self):
+    def test_a_resumed_epoch_counts_its_time_from_the_resumption(self):
         _, line, times = self.lines(1, 4, batch_size=10, num_examples=25)
         self.assertEqual(line, "epoch: 2 step: 2, loss is 5.2500000")
         epoch, step = map(float, re.findall(r"\d+\.\d+", times))

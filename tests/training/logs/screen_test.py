@@ -1,4 +1,4 @@
-"""A terminal shows a table of what trains, and is left as it was found; elsewhere there is none."""
+"""A terminal shows a table of the training and is restored; other outputs get plain lines."""
 
 import contextlib
 import fcntl
@@ -22,10 +22,10 @@ HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
 
 def on_terminal(act, environment=None):
-    """Calls a function in a process of its own, on a terminal of 80 columns.
+    """Calls a function in a new process on a terminal of 80 columns.
 
     Returns:
-        Pair of its exit status and what the terminal got.
+        Pair of exit status and terminal output.
     """
     process, terminal_end = pty.fork()
     if process == 0:
@@ -42,7 +42,7 @@ def on_terminal(act, environment=None):
             sys.stdout.flush()
             os._exit(status)
     shown = b""
-    with contextlib.suppress(OSError):  # which is how it ends
+    with contextlib.suppress(OSError):  # raised at the end
         while data := os.read(terminal_end, 65536):
             shown += data
     status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
@@ -65,12 +65,12 @@ def train(last_step=40, end=lambda: None):
 
 
 def lines_of(shown):
-    """Lines without what moves the cursor and colours."""
+    """Returns the lines without cursor movements and colors."""
     return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]+", shown)]
 
 
 class ScreenTest(unittest.TestCase):
-    def test_a_terminal_shows_a_row_for_each_run_below_what_is_printed(self):
+    def test_a_terminal_shows_a_row_for_each_run_below_the_output(self):
         status, shown = on_terminal(train)
         self.assertEqual(status, 0, shown)
         lines = lines_of(shown)
@@ -97,13 +97,13 @@ class ScreenTest(unittest.TestCase):
             self.assertIn("20/40", shown)
             self.assertGreater(shown.rfind(SHOW_CURSOR), shown.rfind(HIDE_CURSOR))
 
-    def test_before_the_first_step_a_row_says_what_takes_the_time(self):
+    def test_before_the_first_step_a_row_shows_that_the_step_is_built(self):
         row = screen.Row(64, 5, 40)
         steps, *_, last = row.cells()
         self.assertEqual(steps, "5/40")
         self.assertRegex(last, r"^building the step, \d+ s$")
 
-    def test_other_outputs_and_wishes_get_plain_lines(self):
+    def test_other_outputs_and_settings_get_plain_lines(self):
         for environment in ({"TERM": "dumb"}, {"NO_COLOR": "1"}, {"CI": "true"}):
             status, shown = on_terminal(train, environment)
             self.assertEqual(status, 0, shown)
@@ -114,7 +114,7 @@ class ScreenTest(unittest.TestCase):
             train()
         self.assertEqual(len(out.getvalue().splitlines()), 2)
 
-    def test_a_sparkline_falls_with_its_values_whatever_their_number(self):
+    def test_a_sparkline_falls_with_any_number_of_values(self):
         self.assertEqual(screen.sparkline([]), "")
         self.assertEqual(screen.sparkline([3.0, 3.0]), "▁▁")
         curve = screen.Curve()

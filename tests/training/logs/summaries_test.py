@@ -17,7 +17,7 @@ from terngrad_tf.distribute import TernaryAllReduce
 
 
 def summaries(folder):
-    """Dict from a tag to a dict from step to (name of TensorBoard's plugin, array)."""
+    """Returns {tag: {step: (name of TensorBoard's plugin, array)}}."""
     found = collections.defaultdict(dict)
     for path in pathlib.Path(folder).glob("events.*"):
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
@@ -51,8 +51,8 @@ class SummariesTest(tf.test.TestCase):
             training.train(options)
         return summaries(folder.name)
 
-    def test_ternary_gradients_are_counted_by_value_and_the_wire_is_told(self):
-        # Of one process there is no choice.
+    def test_ternary_gradients_are_counted_by_value_and_the_wire_is_logged(self):
+        # A single process chooses no wire.
         with mock.patch.object(TernaryAllReduce, "wire_choices", ["auto takes it"]):
             found = self.train(grad_bits=1, clip_factor=2.5, quantize_logits=True)
         self.assertAllEqual(found["traffic/wire_choices"][1][1], [b"auto takes it"])

@@ -1,4 +1,4 @@
-"""The Inception-v3 checkpoint of TensorFlow 1 gives the network its weights, by name."""
+"""The Inception-v3 checkpoint of TensorFlow 1 initializes the network, by names."""
 
 import contextlib
 import io
@@ -19,7 +19,7 @@ from terngrad_tf.training.runs import trainer
 from tests import inception_graph, runs
 from tests.bin import samples
 
-# The smallest images that the network takes.
+# The smallest images that the network accepts.
 SIZE = 107
 HEADS = ("logits", "aux_logits")
 CONV5 = "conv4/BatchNorm/beta"
@@ -94,7 +94,7 @@ class InceptionCheckpointTest(tf.test.TestCase):
         )
 
     @pytest.mark.slow
-    def test_options_take_net_and_image_size_from_it(self):
+    def test_net_and_image_size_come_from_the_checkpoint(self):
         options = training.TrainConfig.of(
             train_dir="",
             data_dir="",
@@ -127,7 +127,7 @@ class InceptionCheckpointTest(tf.test.TestCase):
         average = StatisticsAverage(model)
         with contextlib.redirect_stdout(io.StringIO()):
             self.assertEqual(pretrained.restore_all(path, run, model, None, average), 157585)
-        # Of the first convolution, all of them alike.
+        # Checks the first convolution; the others are alike.
         for variable, name in zip(
             average.variables[:2], ("moving_mean", "moving_variance"), strict=True
         ):
@@ -148,7 +148,7 @@ class InceptionCheckpointTest(tf.test.TestCase):
                 self.assertAllEqual(found.numpy(), values[f"{name}/{saved}"])
 
     @pytest.mark.long
-    def test_evaluation_takes_it_and_ends(self):
+    def test_evaluation_of_the_checkpoint_ends(self):
         folder = pathlib.Path(self.path).parent
         result, printed = self.evaluated(folder)
         self.assertEqual((result.step, result.num_examples), (157585, 4))
@@ -160,7 +160,7 @@ class InceptionCheckpointTest(tf.test.TestCase):
         self.assertEqual(self.evaluated(moved)[0], result)
 
     @pytest.mark.long
-    def test_a_checkpoint_that_lacks_something_is_refused_in_a_line(self):
+    def test_an_incomplete_checkpoint_is_refused_in_a_line(self):
         folder = self.root / "lacking"
         folder.mkdir()
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:

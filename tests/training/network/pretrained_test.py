@@ -1,4 +1,4 @@
-"""A run can start from another's weights: all, or all but those of the classification layers."""
+"""A run can start from another run's weights: all, or all except the classification layers."""
 
 import contextlib
 import io
@@ -18,7 +18,7 @@ SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def weights(checkpoint, num_weights):
-    """The network's weights, in their order."""
+    """Returns the network's weights, in order."""
     arrays = runs.saved(checkpoint)
     return [arrays[f"optimizer/_trainable_variables/{i}{SUFFIX}"] for i in range(num_weights)]
 
@@ -41,7 +41,7 @@ class PretrainedTest(tf.test.TestCase):
             cls.source = training.train(cls.options).checkpoint
 
     def train(self, name, **changes):
-        """Checkpoint and standard output of a run that starts from the source."""
+        """Starts a run from the source; returns its checkpoint and standard output."""
         changes = {"pretrained_model_checkpoint_path": str(self.root / "source"), **changes}
         options = self.options.changed(train_dir=str(self.root / name), **changes)
         printed = io.StringIO()
@@ -53,8 +53,9 @@ class PretrainedTest(tf.test.TestCase):
         with self.assertRaisesRegex(training.UserError, pattern):
             self.train("refused", **changes)
 
-    def test_fine_tuning_takes_all_weights_but_the_logits_and_tells_so(self):
-        # Flowers have another number of classes. Without a learning rate the start stays seen.
+    def test_fine_tuning_takes_all_weights_but_the_logits_and_logs_it(self):
+        # Flowers have another number of classes. A learning rate of 0 preserves the initial
+        # weights.
         checkpoint, printed = self.train(
             "tuned", fine_tune=True, dataset_name="flowers", initial_learning_rate=0.0, max_steps=1
         )
@@ -68,7 +69,7 @@ class PretrainedTest(tf.test.TestCase):
         self.assertRegex(printed, r"[^t] restored: conv1, conv2, fc3, fc4\n")
         self.assertRegex(printed, r"not restored: logits, state of the optimizer, step\n")
 
-    def test_without_fine_tuning_the_run_goes_on_as_if_it_had_not_ended(self):
+    def test_without_fine_tuning_the_run_continues_exactly(self):
         checkpoint, printed = self.train("continued", max_steps=4)
         self.assertRegex(printed, "restored: all weights, state of the optimizer, step\n")
         whole, _ = self.train("whole", pretrained_model_checkpoint_path="", max_steps=4)
@@ -88,7 +89,7 @@ class PretrainedTest(tf.test.TestCase):
             self.assertEqual(checkpoint, self.source)
             self.assertEqual(run["model"]["net"], "cifar10_alexnet")
 
-    def test_what_does_not_fit_is_refused_in_a_line(self):
+    def test_a_different_network_is_refused_in_a_line(self):
         path = "pretrained_model_checkpoint_path"
         self.assert_refused(f"`{path}` .*net of this one, 'lenet'.* with 'cifar10_al", net="lenet")
         self.assert_refused(f"`{path}` .*image_size of this one, 32.* with 24", image_size=32)

@@ -1,4 +1,4 @@
-"""Training programs whose replicas take steps of their own."""
+"""Training programs with local steps."""
 
 import contextlib
 import io
@@ -53,7 +53,7 @@ class LocalStepsTest(tf.test.TestCase):
         self.assertEqual(whole.keys(), parts.keys())
         for name, array in whole.items():
             self.assertAllEqual(array, parts[name], msg=name)
-        # The codes of a step and of four steps are as many.
+        # One step and four steps send the same number of codes.
         every_step, _ = self.train("every_step", 4, sync_every=1)
         self.assertEqual(4 * result.traffic.received_bytes, every_step.traffic.received_bytes)
         scalars = report.read_scalars(self.root / "whole")
@@ -76,7 +76,7 @@ class LocalStepsTest(tf.test.TestCase):
             self.assertEqual(found.step, result.step)
 
     @pytest.mark.long
-    def test_fragments_resume_and_receive_what_all_weights_at_once_do(self):
+    def test_fragments_resume_and_receive_as_many_bytes_as_whole_exchanges(self):
         result, printed = self.train("fragments", 12, fragments=2)
         self.assertIn("the last 2 steps come after the last exchange of some weights", printed)
         self.train("fragments_in_parts", 6, fragments=2)
@@ -86,23 +86,23 @@ class LocalStepsTest(tf.test.TestCase):
         for name, array in whole.items():
             self.assertAllEqual(array, parts[name], msg=name)
         at_once, _ = self.train("at_once", 4)
-        # Messages have whole words.
+        # Messages consist of whole words.
         self.assertAllClose(
             result.traffic.received_bytes, at_once.traffic.received_bytes, rtol=0.001
         )
 
     @pytest.mark.long
-    def test_by_seconds_a_run_goes_on_from_what_all_exchanged(self):
+    def test_by_seconds_a_run_resumes_from_the_last_exchange(self):
         by_seconds = {"sync_every": 0, "sync_seconds": 100.0}
         self.train("seconds", 3, **by_seconds)
-        # Rounds have 1, 1, 4 ... steps, and saving ends the third after one.
+        # Rounds have 1, 1, 4 ... steps; saving ends the third after one step.
         saved = runs.saved(self.root / "seconds" / "model.ckpt-3")
         (name,) = [name for name in saved if "_steps_since_exchange" in name]
         self.assertEqual(saved[name], 0)
         result, _ = self.train("seconds", 5, **by_seconds)
         self.assertEqual(result.step, 5)
 
-    def test_seconds_go_with_no_rule_of_steps(self):
+    def test_seconds_exclude_options_of_steps(self):
         for name, value in (("sync_every", 4), ("fragments", 2), ("overlap", 1)):
             changes = {"sync_every": 0, "sync_seconds": 1.0, name: value}
             with self.assertRaisesRegex(UserError, f"`{name}` must be [01] with `sync_seconds`"):
@@ -121,7 +121,7 @@ class LocalStepsTest(tf.test.TestCase):
         self.assertFalse((self.root / "never").exists())
 
     @pytest.mark.slow
-    def test_weights_of_synchronous_training_do_not_go_on(self):
+    def test_weights_of_synchronous_training_are_refused(self):
         self.train("synchronous", 2, sync_every=0)
         with self.assertRaisesRegex(UserError, r"with the sync_every of this one, 4 \(fine_tune"):
             self.train("other", 8, pretrained_model_checkpoint_path=str(self.root / "synchronous"))

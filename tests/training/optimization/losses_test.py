@@ -11,7 +11,7 @@ from terngrad_tf.training.optimization import losses
 
 
 def cross_entropy(labels, logits, smoothing):
-    """Mean cross-entropy, one example after another."""
+    """Returns the mean cross-entropy, computed one example after another."""
     found = []
     for label, row in zip(labels, logits.astype(np.float64), strict=True):
         probabilities = np.exp(row) / np.sum(np.exp(row))
@@ -29,7 +29,7 @@ class LossesTest(tf.test.TestCase):
         self.labels = generator.integers(0, 3, 6).astype(np.int32)
 
     def logs(self, net, outputs, label_smoothing):
-        """Keras' logs of a step that leaves the weights, and the logits of each output."""
+        """Returns Keras' logs of a step that keeps the weights, and the logits of each output."""
         inputs = keras.Input((4,))
         regularizer = keras.regularizers.L2(0.25)
         logits = [

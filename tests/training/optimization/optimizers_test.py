@@ -20,7 +20,7 @@ class DropAfterTwoSteps(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def run(optimizer):
-    """Weights after each step."""
+    """Returns the weights after each step."""
     variable = keras.Variable(START, dtype="float32")
     optimizer.build([variable])
     weights = []
@@ -111,7 +111,7 @@ class OptimizersTest(tf.test.TestCase):
             for one, two in zip(run(optimizer), run(copy), strict=True):
                 self.assertAllEqual(one, two)
 
-    def test_a_saved_optimizer_goes_on_where_it_was(self):
+    def test_a_saved_optimizer_resumes(self):
         folder = self.get_temp_dir()
         for name in optimizers.available():
             optimizer = optimizers.build_optimizer(name, schedules.Constant(0.1))

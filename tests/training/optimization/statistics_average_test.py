@@ -1,4 +1,4 @@
-"""Batch norm's statistics are averaged by the rule for the weights, and evaluated with these."""
+"""Averages of batch norm's statistics follow the rule for weights, and evaluation uses them."""
 
 import contextlib
 import io
@@ -23,7 +23,7 @@ EXAMPLES, BATCH = 128, 8
 
 
 class Record(keras.callbacks.Callback):
-    """Keeps what stands in variables after each step; the optimizer's count of updates first."""
+    """Records variables after each step, and the optimizer's number of updates."""
 
     def __init__(self, variables):
         super().__init__()
@@ -34,7 +34,7 @@ class Record(keras.callbacks.Callback):
 
 
 def moving_average(values, limit):
-    """Of values, one an update, by the rule of `tf.train.ExponentialMovingAverage`."""
+    """Averages values, one an update, by the rule of `tf.train.ExponentialMovingAverage`."""
     average = np.asarray(values[0], np.float64)
     for n, value in enumerate(values[1:], 1):
         m = min(limit, (1 + n) / (10 + n))
@@ -44,7 +44,7 @@ def moving_average(values, limit):
 
 class StatisticsAverageTest(tf.test.TestCase):
     def trained(self, num_nodes, make_optimizer, sample_weight=None):
-        """(optimizer, statistics after each step, average) of a network with batch norm."""
+        """Trains with batch norm; returns (optimizer, statistics after each step, average)."""
         keras.utils.set_random_seed(1)
         strategy = TernGradStrategy(num_nodes=num_nodes)
         with strategy.scope():
@@ -88,11 +88,11 @@ class StatisticsAverageTest(tf.test.TestCase):
             self.assertNotAllClose(variable.numpy(), values[-1][i], rtol=1e-3)
 
     @pytest.mark.slow
-    def test_averages_are_those_computed_by_hand(self):
+    def test_averages_equal_those_computed_by_hand(self):
         self.check_averages(2, "adam")
 
     @pytest.mark.slow
-    def test_averages_with_other_replicas_are_those_computed_by_hand(self):
+    def test_averages_with_other_replicas_equal_those_computed_by_hand(self):
         for num_nodes, name in ((1, "momentum"), (4, "rmsprop")):
             self.check_averages(num_nodes, name)
 
@@ -107,7 +107,7 @@ class StatisticsAverageTest(tf.test.TestCase):
             inner = optimizers.build_optimizer("momentum", 0.05)
             return keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0)
 
-        # The third step and the fifth overflow.
+        # The third and the fifth step overflow.
         weights = np.ones(EXAMPLES, np.float32)
         for step in (2, 4):
             weights[step * BATCH] = np.inf
@@ -116,7 +116,7 @@ class StatisticsAverageTest(tf.test.TestCase):
         self.assert_average(average, [v for step, v in enumerate(values) if step not in (2, 4)])
 
     @pytest.mark.long
-    def test_local_steps_average_what_exchanges_leave(self):
+    def test_local_steps_average_statistics_after_exchanges(self):
         for options in ({}, {"fragments": 2}, {"overlap": 1}):
 
             def make(options=options):
@@ -132,7 +132,7 @@ class StatisticsAverageTest(tf.test.TestCase):
             self.assertLess(limit, optimizers.EMA_MOMENTUM)
             self.assert_average(average, at_exchanges, limit)
 
-    def test_there_is_none_without_batch_norm(self):
+    def test_networks_without_batch_norm_have_no_average(self):
         model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
         average = StatisticsAverage(model)
         self.assertIsNone(average.callback(0))
@@ -141,7 +141,7 @@ class StatisticsAverageTest(tf.test.TestCase):
 
 class RunTest(tf.test.TestCase):
     @pytest.mark.slow
-    def test_a_run_goes_on_with_its_averages_and_is_evaluated_with_them(self):
+    def test_a_run_resumes_its_averages_and_is_evaluated_with_them(self):
         root = runs.class_folder(type(self))
         slim_data.convert("digits", str(root / "data"), shard=True, train_shards=2)
 
@@ -169,7 +169,7 @@ class RunTest(tf.test.TestCase):
         self.assertEqual(whole.keys(), parts.keys())
         for name in whole:
             self.assertAllEqual(whole[name], parts[name], msg=name)
-        # By hand, from the statistics that the checkpoints of all steps hold.
+        # Computed by hand, from the statistics in the checkpoints of all steps.
         model = models.build("resnet_20", num_classes=10, image_size=28, channels=1)
         average = StatisticsAverage(model)
         found = []

@@ -1,4 +1,4 @@
-"""Ordinary training as the first phase: weight snapshots, mixed precision, both resumed."""
+"""Phase 1 is ordinary training: weight snapshots and mixed precision, both resumable."""
 
 import contextlib
 import io
@@ -36,7 +36,7 @@ class PhaseOneTest(tf.test.TestCase):
             return training.train(options)
 
     def snapshots(self, name):
-        """Dict from step to the weights of a run's snapshots."""
+        """Returns {step: weights} of a run's snapshots."""
         return {
             int(path.stem.rpartition("-")[2]): safetensors.numpy.load_file(path)
             for path in sorted((self.root / name / "checkpoint_pca").iterdir())
@@ -111,7 +111,7 @@ class PhaseOneTest(tf.test.TestCase):
             self.train("scale-overflow", 2, mixed_precision=True, loss_scale=1e9)
 
     def weights(self, result):
-        """Dict from the names of a checkpoint's variables to their values."""
+        """Returns {name: value} of a checkpoint's variables."""
         saved = tf.train.load_checkpoint(result.checkpoint)
         return {
             name: saved.get_tensor(name)

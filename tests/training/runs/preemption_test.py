@@ -1,4 +1,4 @@
-"""SIGTERM ends a process at once where there is nothing to save."""
+"""SIGTERM ends a process at once if there is nothing to save."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from terngrad_tf.common import preemption
 
-# Told to stop while a step takes for ever, of which some have ended or none has.
+# Gets SIGTERM during an endless step, after some steps or none.
 PROGRAM = """
 import os, signal, sys, time
 from terngrad_tf.common import preemption
@@ -31,7 +31,7 @@ class PreemptionTest(tf.test.TestCase):
             timeout=90,
         )
 
-    def test_before_the_first_step_has_ended_the_process_ends_at_once(self):
+    def test_before_the_end_of_the_first_step_the_process_ends_at_once(self):
         ended = self.end("new")
         self.assertEqual(ended.returncode, preemption.STATUS, ended.stderr)
         why = "told to stop by SIGTERM, before the first step ended; nothing of this start is lost"
@@ -39,7 +39,7 @@ class PreemptionTest(tf.test.TestCase):
         (line,) = ended.stderr.splitlines()
         self.assertEqual(line, f"-c: error: {why}; the same command goes on [terngrad explain E17]")
 
-    def test_a_step_that_takes_for_ever_is_given_up(self):
+    def test_an_endless_step_is_abandoned(self):
         ended = self.end("stepped")
         self.assertEqual(ended.returncode, preemption.STATUS, ended.stderr)
         self.assertStartsWith(ended.stdout, "asked\n")

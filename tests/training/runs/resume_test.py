@@ -1,4 +1,4 @@
-"""A run stopped and resumed has, bit for bit, the weights of the run that was not stopped."""
+"""A stopped and resumed run has, bit for bit, the weights of an uninterrupted run."""
 
 import contextlib
 import io
@@ -13,7 +13,7 @@ from tests import runs
 
 
 def write_photos(folder, num_examples):
-    """Writes TFRecords of JPEGs of noise with classes from 1 to 5, as those of flowers are."""
+    """Writes TFRecords of JPEGs of noise with classes from 1 to 5, like the flowers'."""
     folder.mkdir()
     generator = np.random.default_rng(0)
     with tf.io.TFRecordWriter(str(folder / "train-00000-of-00001")) as writer:

@@ -1,4 +1,4 @@
-"""Training leaves logs and checkpoints, resumes exactly, and stops where it diverges."""
+"""Training writes logs and checkpoints, resumes exactly, and stops if it diverges."""
 
 import contextlib
 import io
@@ -51,7 +51,7 @@ class TrainerTest(tf.test.TestCase):
     def changed(self, name, **changes):
         return self.options.changed(train_dir=str(self.root / name), **changes)
 
-    def test_checkpoints_stand_at_every_save_iter_and_at_the_end(self):
+    def test_checkpoints_are_written_every_save_iter_and_at_the_end(self):
         saved = sorted(p.name for p in (self.root / "whole").glob("model.ckpt-*.index"))
         self.assertEqual(saved, [f"model.ckpt-{step}.index" for step in (16, 20, 8)])
         self.assertEqual(self.result.step, 20)
@@ -59,7 +59,7 @@ class TrainerTest(tf.test.TestCase):
 
     def test_log_lines_come_every_10_steps_in_the_known_form_and_the_loss_falls(self):
         lines = [tuple(map(float, match)) for match in LINE.findall(self.printed.getvalue())]
-        # The first line tells the losses of the weights before any step.
+        # The first line shows the losses before any step.
         self.assertEqual([line[0] for line in lines], [0, 10, 20])
         for _, entropy, regularization, total, _ in lines:
             self.assertAllClose(entropy + regularization, total, atol=0.011)
@@ -90,7 +90,7 @@ class TrainerTest(tf.test.TestCase):
         self.assertEqual(steps, set(range(1, 21)))
         self.assertEqual(list(report.read_scalars(self.root / "by_time")["loss/total"]), [10])
 
-    def test_the_regularization_loss_is_that_of_the_weights(self):
+    def test_the_regularization_loss_follows_the_weights(self):
         kernels = [
             array.astype(np.float64)
             for name, array in runs.saved(self.result.checkpoint).items()
@@ -136,7 +136,7 @@ class TrainerTest(tf.test.TestCase):
             self.assertAllEqual(one[key], two[key], msg=key)
 
     @pytest.mark.long
-    def test_dropout_follows_its_option_and_goes_on_where_it_stopped(self):
+    def test_dropout_follows_its_option_and_resumes(self):
         def trained(name, max_steps, **changes):
             alexnet = {"net": "alexnet", "image_size": 57, "batch_size": 2, "optimizer": "gd"}
             options = self.changed(name, max_steps=max_steps, **{**alexnet, **changes})
@@ -144,7 +144,7 @@ class TrainerTest(tf.test.TestCase):
 
         one, two = trained("dropout", 1), trained("dropout", 2)
         states = sorted(name for name in one if name.startswith("random/"))
-        self.assertLen(states, 2)  # a seed and the count of draws, for each of two layers
+        self.assertLen(states, 2)  # seed and count of draws, for each of two layers
         for name in states:
             (seed, count), (seed_later, count_later) = one[name], two[name]
             self.assertGreater(count, 0)
@@ -157,7 +157,7 @@ class TrainerTest(tf.test.TestCase):
             trained("dropout", 2, dropout_keep_prob=0.9)
 
     @pytest.mark.slow
-    def test_a_finished_run_is_left_as_it_is(self):
+    def test_a_finished_run_stays_unchanged(self):
         before = runs.saved(self.result.checkpoint)
         result = training.train(self.options)
         self.assertEqual(result.step, 20)
@@ -185,7 +185,8 @@ class TrainerTest(tf.test.TestCase):
         saver.set_model(model)
         with self.assertRaisesRegex(training.DivergedError, "step 5: the variable .*dense/bias"):
             saver.on_train_batch_end(0, {})
-        # Where only one host of a cluster looks, the next loss must end the run on all.
+        # If only one host of a cluster checks the weights, the next loss must end the run on all
+        # hosts.
         saver = saving.SaveCheckpoints(4, manager, lambda step: True, 6, meetings, False)
         saver.set_model(model)
         saver.on_train_batch_end(0, {})
@@ -197,7 +198,7 @@ class TrainerTest(tf.test.TestCase):
         with self.assertRaisesRegex(training.UserError, "seed: 1 there, 2 asked for"):
             training.train(self.options.changed(seed=2))
 
-    def test_data_that_is_not_there_leaves_no_folder(self):
+    def test_missing_data_leaves_no_folder(self):
         options = self.changed("no-data", data_dir=str(self.root / "nothing"))
         with self.assertRaisesRegex(slim_data.DataError, "nothing"):
             training.train(options)

@@ -1,4 +1,4 @@
-"""Checkpoints that are damaged, or do not fit the disk, are one line that names the file."""
+"""Checkpoints that are damaged or do not fit the disk give one line that names the file."""
 
 import gc
 import pathlib
@@ -36,7 +36,7 @@ class CheckpointsTest(tf.test.TestCase):
         self.assertAllEqual(self.variable, np.arange(300.0))
         self.assertIsNone(checkpoints.latest_checkpoint(self.folder / "none"))
 
-    def test_damage_anywhere_is_one_error_that_names_the_file(self):
+    def test_any_damage_is_one_error_that_names_the_file(self):
         for suffix in (".index", ".data-00000-of-00001"):
             file = pathlib.Path(self.path + suffix)
             whole = file.read_bytes()
@@ -71,7 +71,7 @@ class CheckpointsTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, f"^{self.path} {lacks} [^\n]+ folder$"):
             checkpoints.restore(more, self.path)
 
-    def test_a_damaged_list_of_checkpoints_is_told(self):
+    def test_a_damaged_list_of_checkpoints_is_reported(self):
         state = self.folder / "checkpoint"
         for content in (b"\0\1\2", b"[" * 9999, b"\xff\xfe", b'model_checkpoint_path: "'):
             state.write_bytes(content)
@@ -82,7 +82,7 @@ class CheckpointsTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, f"^{state} is damaged: .* regular file"):
             checkpoints.latest_checkpoint(self.folder)
 
-    def test_what_cannot_be_written_is_named_and_leaves_the_rest_alone(self):
+    def test_a_failed_write_is_named_and_keeps_other_files(self):
         before = {path.name: path.read_bytes() for path in self.folder.iterdir()}
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
@@ -96,7 +96,7 @@ class CheckpointsTest(tf.test.TestCase):
         self.assertEqual(after, before)
 
     @pytest.mark.slow
-    def test_training_on_a_full_disk_ends_with_a_status_of_its_own_and_goes_on_later(self):
+    def test_training_on_a_full_disk_ends_with_its_own_status_and_resumes_later(self):
         data = runs.class_folder(type(self)) / "data"
         slim_data.convert("digits", str(data), shard=True, train_shards=1)
         command = [sys.executable, "-m", "terngrad_tf.bin.mnist_train", "--dataset_name=digits"]

@@ -1,4 +1,4 @@
-"""A folder holds one run, and nothing in it is ever deleted."""
+"""A folder holds one run, and none of its files is ever deleted."""
 
 import json
 import os
@@ -108,7 +108,7 @@ class RunFolderTest(tf.test.TestCase):
                 with self.assertRaisesRegex(UserError, f"run.json is incomplete: {field} is not"):
                     run_folder.read_run(self.path)
 
-    def test_nothing_is_waited_for_and_no_link_is_followed(self):
+    def test_pipes_do_not_block_and_links_are_not_followed(self):
         self.path.mkdir(parents=True)
         os.mkfifo(self.path / "run.json")
         with self.assertRaisesRegex(UserError, "run.json must be a regular file"):
@@ -119,7 +119,7 @@ class RunFolderTest(tf.test.TestCase):
             self.claim()
         self.assertFalse((self.path.parent / "elsewhere").exists())
 
-    def test_paths_that_checkpoints_are_not_found_by_again_are_refused(self):
+    def test_paths_that_hide_checkpoints_are_refused(self):
         for name, rule in (("a[1]", r"without \[ \], which"), ("a*", r"\*"), ("a\0", "zero bytes")):
             with self.assertRaisesRegex(UserError, f"`train_dir` must be a path .*{rule}"):
                 RunFolder(self.path / name, IDENTITY)
