@@ -108,7 +108,7 @@ class MessagesTest(tf.test.TestCase):
         return str(python)
 
     def check(self, terminal, status, pattern):
-        """Checks the exit status, and that the command's only line of its own matches."""
+        """Checks the exit status, and that `terngrad run` itself wrote one matching line."""
         self.assertEqual(terminal.status(), status, terminal.lines)
         self.assertIsNotNone(terminal.wait_for(pattern), terminal.lines)
         self.assertLen(terminal.own_lines(), 1)

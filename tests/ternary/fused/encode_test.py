@@ -267,7 +267,7 @@ class EncodeTest(tf.test.TestCase):
             self.assertAllEqual(results[replica], expected)
 
     def test_it_runs_on_every_logical_device(self):
-        # If other tests initialized the devices before, there is only one.
+        # There is a single device if other tests initialized TensorFlow before.
         tensors, scales = example([[77]]), tf.ones([1])
         expected = encode(tensors, scales, seed=0, step=0, replica=0, num_replicas=1)
         for device in tf.config.list_logical_devices("CPU"):

@@ -1,4 +1,4 @@
-"""Tests of the number of graph operations a gradient, of which TensorFlow holds several copies."""
+"""Tests of the number of graph operations per gradient; TensorFlow keeps several copies of each."""
 
 import sys
 
