@@ -57,7 +57,7 @@ class GradientConfig(Config, QuantizationOptions):
         "auto",
         "How gradients' codes travel between hosts: allgather, alltoall or allreduce, in words; "
         "sparse, for ternary codes, in bits if few are not 0 (see --clip_factor=0); bidirectional "
-        "or sparse_bidirectional, which also round the sum; auto: the wire in words with the fewest "
+        "or sparse_bidirectional, which also round the sum; auto: the one in words with the fewest "
         "bytes, or another or sparse if it should be faster on the measured links. "
         "--async_training allows auto, in words, and sparse. The sparse wires exclude "
         "--grad_bits from 2 to 8 and --rotate.",
