@@ -303,12 +303,12 @@ class ProcessesTest(tf.test.TestCase):
 
     def test_processes_hold_the_same_weights(self):
         options = {"grad_bits": 1, "bits_per_element": BUDGET, "fragments": 2, "overlap": 2}
-        jobs = {"job": options}
+        jobs = {"overlapping": options}
         results = processes.run(WORKER, 2, runs.class_folder(type(self)), jobs=jobs)
         start = network(batch_norm=True).get_weights()
         changed = []
         for index, before in enumerate(start):
-            first, second = (result["job"][str(index)] for result in results)
+            first, second = (result["overlapping"][str(index)] for result in results)
             self.assertAllEqual(first, second)
             changed.append(not np.array_equal(first, before))
         # The small changes of a single bias may all stay behind.

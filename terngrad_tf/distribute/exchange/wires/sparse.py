@@ -37,7 +37,7 @@ class Sparse(Wire):
 
     def work(self, nonzero_share: float) -> float:
         shares = streams.trit_shares(nonzero_share, self.num_local)
-        reading = self.num_members * sum(map(streams.decompression, shares))
+        reading = (self.num_members - 1) * sum(map(streams.decompression, shares))
         return self._sending(shares) + reading
 
     def _sending(self, shares):

@@ -45,10 +45,12 @@ class SparseSums(Sparse):
 
     def work(self, nonzero_share: float) -> float:
         own = streams.trit_shares(nonzero_share, self.num_local)
-        adding = sum(map(streams.decompression, own)) + 1.7
+        # A member's own streams are not read.
+        read = 1 - 1 / self.num_members
+        adding = read * sum(map(streams.decompression, own)) + 1.7
         # Each member adds one chunk and writes its streams; all read the streams of all chunks.
         sums = sum(
-            streams.compression(share) / self.num_members + streams.decompression(share)
+            streams.compression(share) / self.num_members + read * streams.decompression(share)
             for share in streams.trit_shares(nonzero_share, self.num_replicas)
         )
         return self._sending(own) + adding + sums

@@ -34,7 +34,7 @@ def all_gather(processes: Any, words: tf.Tensor) -> Any:
     longest = message_length(lengths)
     gathered = processes.all_gather(_filled_up(streams, longest))
     received = (processes.size - 1) * (longest + words.shape[0])
-    return _decompressed(gathered, lengths, words.shape[1]), received
+    return _decompressed(gathered, lengths, processes.rank, tf.unstack(words)), received
 
 
 def all_to_all(processes: Any, chunks: Sequence[tf.Tensor]) -> Any:
@@ -56,7 +56,8 @@ def all_to_all(processes: Any, chunks: Sequence[tf.Tensor]) -> Any:
     all_lengths = tf.reshape(all_lengths, [members, members, len(chunks)])
     longest = message_length(all_lengths)
     received = processes.all_to_all(tf.stack([_filled_up(s, longest) for s in streams]))
-    words = _decompressed(received, all_lengths[:, processes.rank], chunks[0].shape[1])
+    own = [chunk[processes.rank] for chunk in chunks]
+    words = _decompressed(received, all_lengths[:, processes.rank], processes.rank, own)
     return words, (members - 1) * (longest + members * len(chunks))
 
 
@@ -142,13 +143,24 @@ def _filled_up(streams, length):
     return tf.pad(message, [[0, length - tf.size(message)]])
 
 
-def _decompressed(messages, lengths, num_words):
-    """Returns the words of messages `[members, length]` with streams of lengths `[members, L]`."""
+def _decompressed(messages, lengths, rank, own):
+    """Returns the words of all members, `[members * L, W]`.
+
+    Args:
+        messages: int32 tensor of shape [members, length], with L streams of each member.
+        lengths: int32 tensor of shape [members, L], lengths of the streams.
+        rank: this member.
+        own: its L words, which need no decompression.
+    """
     starts = tf.cumsum(lengths, axis=1, exclusive=True)
-    return tf.stack(
-        [
+    num_words = own[0].shape[0]
+    words = []
+    for member in range(lengths.shape[0]):
+        if member == rank:
+            words += own
+            continue
+        words += [
             ternary.decompress(messages[member, starts[member, stream] :], num_words)
-            for member in range(lengths.shape[0])
-            for stream in range(lengths.shape[1])
+            for stream in range(len(own))
         ]
-    )
+    return tf.stack(words)
