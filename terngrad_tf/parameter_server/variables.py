@@ -15,12 +15,7 @@ from terngrad_tf.parameter_server.codec import PushCodec
 def place(sizes: Sequence[int], num_servers: int) -> list[list[int]]:
     """Divides variables among servers; each goes to the server with the fewest elements so far.
 
-    Args:
-        sizes: numbers of elements of the variables.
-        num_servers: number of servers.
-
-    Returns:
-        Lists of the positions of each server's variables, without servers that get none.
+    Returns the positions of each server's variables, without servers that get none.
 
     Example:
     >>> place([10, 3, 4, 5], 2)
@@ -40,24 +35,18 @@ class ServedModel:
     The given model and optimizer are templates on the chief. They take part in checkpoints, and
     hold current values after `download`.
 
-    A server applies a push before the next one: it decodes the gradients, takes one optimizer step,
-    and moves the batch-norm statistics s towards those of the batch, b:
-    `s = momentum * s + (1 - momentum) * b`. A pull reads one variable after another, and may
-    overlap a push.
+    A server applies one push at a time: it decodes the gradients, takes one optimizer step, and
+        moves the batch-norm statistics s towards the batch's, b: `s = momentum * s + (1 - momentum)
+        * b`. A pull reads one variable after another, and may overlap a push.
 
     Args:
-        model: built `keras.Model` with float32 weights.
-        optimizer: built `keras.optimizers.Optimizer`.
-        quantization: `Quantization` of the gradients.
-        server_devices: list of str, such as "/job:ps/replica:0/task:0".
-        num_workers: number of workers.
-        wire: wire of the codes, see `PushCodec`. Default "auto".
-        averages: list of `keras.Variable`s, moving averages of `statistics` by the optimizer's
-            `ema_momentum`. Default: none.
+        model, optimizer: built; weights are float32.
+        server_devices: such as "/job:ps/replica:0/task:0".
+        wire: see `PushCodec`.
+        averages: moving averages of `statistics` by the optimizer's `ema_momentum`.
 
     Raises:
-        ValueError: a weight is not float32, or changes in training outside of batch norm; or `wire`
-            is not known.
+        ValueError: a weight is not float32, or changes in training outside of batch norm.
     """
 
     def __init__(
@@ -95,7 +84,7 @@ class ServedModel:
         self._servers = []
         for device, found in zip(server_devices, positions, strict=False):
             codecs = {False: codec(found, set(rounded)), True: codec(found, ())}
-            # The first server has all batch-norm statistics, which are small.
+            # The batch-norm statistics are small.
             own = ([], []) if self._servers else (momenta, averages)
             self._servers.append(_Server(device, found, trained, *own, optimizer, codecs))
 
@@ -107,9 +96,8 @@ class ServedModel:
     def pull(self) -> Any:
         """Reads the trained variables, in a function that a worker runs.
 
-        Returns:
-            Pair of the values, in the model's order, and an int64 scalar, the number of pushes
-            applied so far.
+        Returns the values, in the model's order, and the number of pushes applied so far, an int64
+        scalar.
         """
         values = [None] * self._num_trained
         for server in self._servers:
@@ -123,15 +111,13 @@ class ServedModel:
         """Sends gradients to the servers, which apply them.
 
         Args:
-            gradients: float32 tensors, one for each trained variable.
             moments: statistics of the batch, one for each of `statistics`.
             step: number of pushes that `pull` returned.
-            worker: scalar int32 tensor, number of the worker.
-            exact: whether the gradients travel as float32. Default False: by the options.
+            exact: whether the gradients travel as float32.
 
         Returns:
-            Pair of int64 scalars: the number of pushes applied, including this one, and the payload
-            bytes sent to all servers.
+            Pair of int64 scalars: pushes applied, including this one, and payload bytes sent to all
+                servers.
         """
         steps, num_bytes = zip(
             *(
@@ -178,8 +164,8 @@ class _Server:
             self._optimizer = type(optimizer).from_config(optimizer.get_config())
             self._optimizer.build(self._trained)
             self._one_at_a_time = tf.CriticalSection()
-        # Traced here: a scheduled function would run the optimizer in a thread, which would
-        # wait for the section's lock on the graph.
+        # A scheduled function would trace this in a thread, which waits for the section's lock on
+        # the graph.
         self._apply = tf.function(self._update, autograph=False).get_concrete_function(
             [tf.TensorSpec(v.shape, tf.float32) for v in self._trained],
             [tf.TensorSpec(v.shape, tf.float32) for v in self._statistics],
@@ -208,9 +194,9 @@ class _Server:
         with tf.device(self._device):
             for s, momentum, moment in zip(self._statistics, self._momenta, moments, strict=True):
                 s.assign(momentum * s.value + (1.0 - momentum) * moment)
-            # As for weights in Keras, the first value is the first average.
+            # As in Keras, the first value is the first average.
             is_later = tf.cast(tf.not_equal(self._optimizer.iterations.value, 0), tf.float32)
-            # There are no averages, or one for each statistic.
+            # One average for each statistic, or none.
             for average, s in zip(self._averages, self._statistics, strict=False):
                 kept = is_later * self._optimizer.ema_momentum
                 average.assign(kept * average.value + (1.0 - kept) * s.value)
@@ -232,7 +218,7 @@ class _Server:
         num_bytes = codec.num_bytes_of(packed) + self._moment_bytes
         moments = moments if self._statistics else []
         with tf.device(self._device):
-            # Copied on the server, so that packed values travel.
+            # Copied on the server: packed values travel.
             packed, moments = tf.nest.map_structure(tf.identity, (packed, moments))
             decoded = codec.decode(packed)
             # Or a worker would hold the lock while it computes.
