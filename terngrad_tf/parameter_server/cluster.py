@@ -26,7 +26,6 @@ class ParameterServerCluster:
     Args:
         metadata: dict for JSON with "code" from `handshake.code_metadata`; "run", values that all
             workers must share; and "own", values of this worker. Servers have "code" alone.
-        start_timeout: seconds to wait for the other processes.
 
     Raises:
         PeerError: a process is missing or was started differently.

@@ -54,8 +54,6 @@ class PushCodec:
     [2.0, 0.0, -2.0]
 
     Args:
-        shapes: static shapes of the float32 gradients.
-        ternary_positions: positions of the gradients to round.
         indices: position of each variable in the whole model; selects random bits.
         wire: "auto" sends words, "sparse" sends streams of ternary codes that are not rotated.
     """
@@ -101,13 +99,11 @@ class PushCodec:
     def encode(self, gradients: Sequence[Any], step: Any, worker: Any) -> Any:
         """Packs T float32 gradients; step and worker select random bits.
 
-        Args:
-            step: integer scalar, steps done at the worker's pull.
-            worker: int32 scalar.
+        `step` is the number of steps done at the worker's pull.
 
         Returns:
-            Tuple of int32 codes `[words]`, of no static shape for streams; float32 scales `[ternary
-            gradients]`, or `[blocks]` if rotated; and a list of the float gradients.
+            Tuple of int32 codes `[words]`, of no static shape for streams; float32 scales
+            `[ternary gradients]`, or `[blocks]` if rotated; and a list of the float gradients.
         """
         exact = [gradients[i] for i in self._exact]
         if not self._ternary:

@@ -28,7 +28,7 @@ from terngrad_tf.training.storage import checkpoints
 
 _Result = TypeVar("_Result")
 
-# Per worker; keeps fast workers busy while a slow one computes.
+# Steps per worker that keep fast workers busy while a slow one computes.
 _STEPS_AHEAD = 8
 _POLL_SECONDS = 1.0
 _LOOK_SECONDS = 5.0
@@ -147,7 +147,7 @@ class StepQueue:
         self._num_open += 1
 
     def next(self) -> dict[str, Any] | None:
-        """Waits for a result, as NumPy values; None for a step whose worker was lost meanwhile.
+        """Waits for a result, as NumPy values; None for a step done by a worker that is lost.
 
         Raises:
             PeerError: a parameter server is lost.

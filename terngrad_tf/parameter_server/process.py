@@ -55,9 +55,7 @@ def start_server(
 ) -> Any:
     """Starts this process's `tf.distribute.Server`, which ends with the returned object.
 
-    Args:
-        metadata: dict for JSON, which the chief reads.
-        dataset: a worker's batches.
+    The chief reads `metadata`, a dict for JSON.
     """
     tasks = cluster_tasks(cluster_resolver)
     tf.io.gfile.makedirs(_FOLDER)
@@ -144,7 +142,7 @@ def read_metadata(device: str) -> dict[str, Any]:
 
 def own_dataset(element_spec: Any) -> Any:
     """The data set of the process that runs the calling function, which the chief scheduled."""
-    # TensorFlow's optimizer would read a file with a constant name.
+    # With a constant name, graph optimization would read the file.
     worker = tf.distribute.coordinator.experimental_get_current_worker_index()
     name = tf.strings.join([f"{_DATASET}-", tf.strings.as_string(worker)])
     variant = tf.raw_ops.DatasetFromGraph(graph_def=tf.io.read_file(name))

@@ -56,8 +56,8 @@ def train_async(
     the pushes of all workers, and `batch_size` is one worker's.
 
     Worker 0 is the chief: it also schedules the steps, keeps `train_dir` and prints all log lines.
-        Every worker reads all files of its own `data_dir`, in an order that changes at each start.
-        Runs cannot be repeated bit for bit; a stopped run resumes from its newest checkpoint.
+    Every worker reads all files of its own `data_dir`, in an order that changes at each start. Runs
+    cannot be repeated bit for bit; a stopped run resumes from its newest checkpoint.
 
     Training continues without a lost worker, which may be started again. If the chief or a server
     is lost, all processes end.
@@ -80,7 +80,7 @@ def train_async(
     """
     _check(config)
     with as_user_error():
-        # All workers make batches for the network.
+        # All workers need the network, to make its batches.
         source = pretrained.find_source(config.pretrained_model_checkpoint_path)
         config = trainer.resolved(config, source)
         tasks = process.cluster_tasks(cluster_resolver)

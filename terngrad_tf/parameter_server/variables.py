@@ -36,13 +36,11 @@ class ServedModel:
     hold current values after `download`.
 
     A server applies one push at a time: it decodes the gradients, takes one optimizer step, and
-        moves the batch-norm statistics s towards the batch's, b: `s = momentum * s + (1 - momentum)
-        * b`. A pull reads one variable after another, and may overlap a push.
+    moves the batch-norm statistics s towards the batch's, b:
+    `s = momentum * s + (1 - momentum) * b`. A pull may overlap a push.
 
     Args:
         model, optimizer: built; weights are float32.
-        server_devices: such as "/job:ps/replica:0/task:0".
-        wire: see `PushCodec`.
         averages: moving averages of `statistics` by the optimizer's `ema_momentum`.
 
     Raises:
@@ -84,7 +82,7 @@ class ServedModel:
         self._servers = []
         for device, found in zip(server_devices, positions, strict=False):
             codecs = {False: codec(found, set(rounded)), True: codec(found, ())}
-            # The batch-norm statistics are small.
+            # The first server has all batch-norm statistics, which are small.
             own = ([], []) if self._servers else (momenta, averages)
             self._servers.append(_Server(device, found, trained, *own, optimizer, codecs))
 
@@ -108,16 +106,15 @@ class ServedModel:
     def push(
         self, gradients: Sequence[Any], moments: Any, step: Any, worker: Any, *, exact: bool = False
     ) -> Any:
-        """Sends gradients to the servers, which apply them.
+        """Sends gradients, as float32 if `exact`, to the servers, which apply them.
 
         Args:
             moments: statistics of the batch, one for each of `statistics`.
             step: number of pushes that `pull` returned.
-            exact: whether the gradients travel as float32.
 
         Returns:
             Pair of int64 scalars: pushes applied, including this one, and payload bytes sent to all
-                servers.
+            servers.
         """
         steps, num_bytes = zip(
             *(
@@ -164,8 +161,8 @@ class _Server:
             self._optimizer = type(optimizer).from_config(optimizer.get_config())
             self._optimizer.build(self._trained)
             self._one_at_a_time = tf.CriticalSection()
-        # A scheduled function would trace this in a thread, which waits for the section's lock on
-        # the graph.
+        # Traced here: a scheduled function would run the optimizer in a thread, which would
+        # wait for the section's lock on the graph.
         self._apply = tf.function(self._update, autograph=False).get_concrete_function(
             [tf.TensorSpec(v.shape, tf.float32) for v in self._trained],
             [tf.TensorSpec(v.shape, tf.float32) for v in self._statistics],

@@ -18,7 +18,6 @@ class AsyncLog:
     """Prints the log lines of all workers and writes means for TensorBoard.
 
     Args:
-        learning_rate: function of the number of steps done.
         traffic: a step's; the steps themselves report pushed bytes.
         screen: shows one row per worker instead of lines.
     """

@@ -27,8 +27,8 @@ def make_step(
 
     Returns:
         A `tf.function` of an iterator of batches. It returns a dict of scalars: "worker"; "pulled"
-            and "step", the numbers of steps done at its pull and after its push; "pushed_bytes",
-            the payload; and "entropy_loss", "total_loss" and "precision_at_1" of its batch.
+        and "step", the numbers of steps done at its pull and after its push; "pushed_bytes", the
+        payload; and "entropy_loss", "total_loss" and "precision_at_1" of its batch.
     """
     # Both are known here.
     arguments = losses.compile_arguments(config.net, config.label_smoothing)  # pyright: ignore[reportArgumentType]

@@ -50,10 +50,6 @@ def read_boost_config(path: str | os.PathLike) -> BoostConfig:
     The file may hold all of MindSpore's schema. Settings of features that are off are ignored; the
     tutorial's "device_num" and "n_component" stand for "device_number" and "n_components".
 
-    Raises:
-        UserError: the file cannot be read, a section or key is unknown, another feature is on, or a
-            value is of the wrong kind.
-
     Example:
         >>> folder = __import__("tempfile").mkdtemp()
         >>> path = __import__("pathlib").Path(folder, "boost.json")

@@ -48,9 +48,6 @@ def evaluate_phases(result: SubspaceResult, subset: str | None = None) -> Accura
 
     The second phase includes its initial weights, if these are a checkpoint's of the first.
 
-    Args:
-        subset: split of the data set. Default: test or validation.
-
     Returns:
         Dict from `PHASE_1` (all checkpoints up to the start), `PHASE_1_AVERAGE` (only at the start)
         and `PHASE_2` to non-empty dicts from epochs, over both phases, to results.
@@ -86,7 +83,7 @@ def evaluate_phases(result: SubspaceResult, subset: str | None = None) -> Accura
 
 
 def table_rows(accuracies: Accuracies) -> list[list[str]]:
-    """Returns [name, top-1, top-5] in percent, as text, for the last of each kind of weights."""
+    """Returns rows [name, top-1 in percent, top-5 in percent] of the last weights of each kind."""
     last = {name: list(curve.values())[-1] for name, curve in accuracies.items()}
     return [
         [name, f"{100 * figures.precision_at_1:.2f} %", f"{100 * figures.recall_at_5:.2f} %"]

@@ -22,7 +22,7 @@ from terngrad_tf.training.network import networks
 from terngrad_tf.training.storage import checkpoints, run_folder
 
 _GRID = 13
-# The network computes them 169 times: enough for small images, fewer for large ones.
+# Enough for small images, fewer for large ones: the network computes them 169 times.
 _NUM_EXAMPLES = 256
 _NUM_VALUES = 2**21
 _MARGIN = 0.15

@@ -31,13 +31,7 @@ _MINDSPORE_NAME = re.compile(r".+-(\d{1,9})_(\d{1,9})\.ckpt")
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """Weights of a run.
-
-    Args:
-        path: checkpoint without ".index", or weight snapshot.
-        folder: of the run.
-        run: result of `run_folder.read_run`.
-    """
+    """Weights of a run; `path` is a checkpoint's, without ".index", or a snapshot's."""
 
     path: str
     folder: pathlib.Path
@@ -85,9 +79,6 @@ def find_start(path: str) -> Start:
         path: folder of a run, for its newest checkpoint; a checkpoint with or without ".index"; or
             a snapshot in a run's folder of snapshots. "resnet-70_625.ckpt", MindSpore's form of a
             name, is the run's checkpoint of epoch 70.
-
-    Raises:
-        UserError: no run, checkpoint or snapshot exists there, or run.json is missing.
     """
     given = path
     checks.folder("pretrained_weight_path", path)
@@ -119,7 +110,7 @@ def _checkpoint_of_epoch(given, folder, run, epoch, steps):
     saved = [str(path.with_suffix("")) for path in folder.glob(f"{checkpoints.NAME}-*.index")]
     saved.sort(key=checkpoints.step_of)
     epochs = {path: checkpoints.step_of(path) / steps_per_epoch for path in saved}
-    # Checkpoints follow whole steps; an epoch may not.
+    # Checkpoints follow whole steps; an epoch may end within a step.
     found = min(epochs, key=lambda path: abs(epochs[path] - epoch), default=None)
     if found is None or round(epochs[found]) != epoch:
         there = ", ".join(
@@ -152,8 +143,9 @@ def subspace_path(config: SubspaceConfig) -> str:
 
 
 def find_subspace(config: SubspaceConfig, start: Start) -> Subspace:
-    """Reads the subspace or, if its file is missing, computes it, without a file yet, from the
-    snapshots.
+    """Reads the subspace or, if its file is missing, computes it from the snapshots.
+
+    A computed subspace has no file yet.
     """
     path = subspace_path(config)
     if not os.path.exists(path):

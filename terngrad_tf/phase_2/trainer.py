@@ -92,8 +92,6 @@ class _Built:
     """A network to train in a subspace, before any weight is restored.
 
     Attributes:
-        model: compiled, of the network's layers.
-        learning_rate: the schedule, or None.
         finished: True if the batch-norm statistics belong to the last weights.
     """
 

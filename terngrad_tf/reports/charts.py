@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 _Key = TypeVar("_Key")
 
-# For light and dark pages.
+# Suit light and dark pages.
 COLOURS = (
     *("#1f77b4", "#e8740c", "#2ca02c", "#d62728", "#9467bd"),
     *("#17a2b8", "#b8860b", "#8c564b", "#e377c2", "#7f7f7f"),
 )
 _DASHES = ("solid", "dash", "dot", "dashdot")
-# Of a curve's points; more are not visible.
+# Most points of a curve and bars of a chart; more are not visible.
 _MAX_POINTS = 1000
 _MAX_MARKED = 30
 _MAX_BARS = 60
@@ -35,7 +35,6 @@ def curves(
     """Draws lines over steps, with markers if there are few points.
 
     Args:
-        labels: of the x and the y axis.
         series: values by step, by name of a line.
         log: whether the y axis is logarithmic if all values are positive.
         lines: numbers of a colour and of dashes, by name of a line, so that a run has one colour in
@@ -70,7 +69,7 @@ def bars(
     """Draws bars, stacked or side by side.
 
     Args:
-        labels: of the axes for upright bars, see `curves`.
+        labels: of the axes for upright bars.
         series: lengths by place, by name of a kind of bars.
         sideways: whether bars are horizontal, with their places' names on the left.
     """

@@ -13,7 +13,7 @@ from slim_data.common.errors import printable
 from slim_data.common.extras import import_extra
 from terngrad_tf.reports.charts import COLOURS
 
-# Longer cells wrap.
+# Cells of more characters wrap.
 _SHORT = 24
 _STYLE = """
 :root { color-scheme: light dark; --back: #fff; --text: #1f2328; --soft: #59636e;
@@ -93,7 +93,7 @@ def table(header: Iterable[str], rows: Iterable[Sequence[str]]) -> ElementTree.E
 
 
 def picture(content: bytes, text: str) -> ElementTree.Element:
-    """Creates an image from the bytes of a PNG."""
+    """Creates an image from the bytes of a PNG, with an alternative text."""
     source = f"data:image/png;base64,{base64.b64encode(content).decode()}"
     return element("img", src=source, alt=text)
 

@@ -35,13 +35,10 @@ class RunData:
     """A run, read from its folder.
 
     Args:
-        name: name in the report.
-        description: result of `run_folder.read_run`.
         scalars: result of `report.read_scalars`.
         telemetry: records by step, ascending.
         evaluations: scalars by label of a folder of evaluations.
         checkpoints: oldest first.
-        picture: PNG of phase 2, or None.
     """
 
     name: str
@@ -127,9 +124,6 @@ def read_run_data(
     Args:
         eval_dir: folder of TensorBoard logs of evaluations, besides folders named eval... in the
             run's folder, and folders beside it with its name and _eval...
-
-    Raises:
-        UserError: the folder holds no run, run.json is damaged, or `eval_dir` does not exist.
     """
     folder = pathlib.Path(folder)
     description = run_folder.read_run(folder)
