@@ -1,6 +1,6 @@
 """TernGrad and dimension-reduction training for TensorFlow 2 and Keras 3.
 
-Names are loaded at first use, so that programs that only print their help do not load TensorFlow.
+Names load at first use: programs that only print their help do not load TensorFlow.
 """
 
 import importlib

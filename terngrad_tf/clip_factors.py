@@ -6,11 +6,11 @@ from typing import Any
 from terngrad_tf.common.arguments import check
 
 AUTO = "auto"
-# Below this, codes stand for steps that float32 hardly adds to a weight, and training makes no
-# progress. TernGrad's code treats such factors as 0.
+# Smaller factors give codes for steps that float32 hardly adds to a weight. TernGrad treats such
+# factors as 0.
 LEAST = 1e-5
 MOST = 1e6
-# Of ternary codes: suited all networks in TernGrad's paper.
+# For ternary codes, as in TernGrad's paper.
 _TERNARY = 2.5
 
 

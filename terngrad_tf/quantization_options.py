@@ -1,7 +1,4 @@
-"""The options that select gradients and their rounding.
-
-This is the only declaration: `Quantization` and the programs' `GradientConfig` inherit it.
-"""
+"""The options that select gradients and their rounding, for `Quantization` and `GradientConfig`."""
 
 import dataclasses
 from typing import Any

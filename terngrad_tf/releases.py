@@ -5,7 +5,7 @@ import importlib
 import types
 from collections.abc import Iterator
 
-# First and last release of the ranges. The tests run with both ends.
+# First and last; the tests run with both.
 TESTED = {"tensorflow": ("2.18", "2.21"), "keras": ("3.12", "3.15")}
 _PRIVATE = ("keras.src", "tensorflow.python", "tensorflow.core")
 
@@ -17,11 +17,6 @@ def untested(tensorflow: str, keras: str, what: str) -> str:
     >>> untested("2.23.0", "3.15.0", "no such name")
     'terngrad_tf is tested with tensorflow 2.18 to 2.21 and keras 3.12 to 3.15, not with tensorflow
      2.23.0 and keras 3.15.0: no such name'
-
-    Args:
-        tensorflow: version of TensorFlow.
-        keras: version of Keras.
-        what: the missing name or parameter.
     """
     tested = " and ".join(f"{name} {first} to {last}" for name, (first, last) in TESTED.items())
     return (

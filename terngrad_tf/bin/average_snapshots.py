@@ -21,7 +21,7 @@ _TEXTS = {
     "batch_size": "Images per batch, for batch-norm statistics.",
     "seed": "Fixes the order of the data for batch-norm statistics.",
 }
-# The network is the other run's, without training.
+# The network is the other run's.
 _NO_FLAGS = tuple(
     name_of(field)
     for kind in (ModelConfig, CheckpointConfig, GradientConfig, ClusterConfig)

@@ -19,17 +19,12 @@ DESCRIPTION = (
 
 
 def define_flags(values: FlagValues) -> None:
-    """Defines the program's flags in `values`, an `absl.flags.FlagValues`."""
+    """Defines the program's flags."""
     flags.define(values, PredictConfig, checkpoint_dir=train_flags.FOLDERS["train_dir"])
 
 
 def main(argv: Sequence[str], **options: Any) -> int:
-    """Runs the program; `argv` is its command line. Returns the exit status.
-
-    Args:
-        argv: list of str, the program's name first.
-        **options: see `program.run_program`.
-    """
+    """Runs the program; `argv` starts with its name. Returns the exit status."""
     return program.run_program(DESCRIPTION, define_flags, _main, argv, takes_words=True, **options)
 
 

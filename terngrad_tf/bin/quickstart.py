@@ -33,7 +33,7 @@ MAX_COMPONENTS = 32
 SUBSPACE_BATCH_SIZE = 512
 SUBSPACE = "subspace"
 LINK = "100 Mbit/s"
-# Colours of the runs in all pictures.
+# Colours of the runs.
 COLOURS = {"ternary": "#0b62c4", "float": "#b3471f", SUBSPACE: "#7b3fa0"}
 _EXPLANATION = """\
 accuracy    of the last weights on the test images; one of 360 images is 0.28 %
@@ -66,7 +66,7 @@ class QuickstartConfig(Config):
         "is deleted.",
     )
     num_nodes: int = option(4, "Virtual workers.", checks.integers(1, SUBSPACE_BATCH_SIZE))
-    # Two snapshots are the minimum for one direction.
+    # One direction needs two snapshots.
     max_steps: int = option(
         400, "Training steps of each run.", checks.integers(2, checks.COUNT.most)
     )
@@ -76,17 +76,12 @@ class QuickstartConfig(Config):
 
 
 def define_flags(values: FlagValues) -> None:
-    """Defines the program's flags in `values`, an `absl.flags.FlagValues`."""
+    """Defines the program's flags."""
     flags.define(values, QuickstartConfig)
 
 
 def main(argv: Sequence[str], **options: Any) -> int:
-    """Runs the program; `argv` is its command line. Returns the exit status.
-
-    Args:
-        argv: list of str, the program's name first.
-        **options: see `program.run_program`.
-    """
+    """Runs the program; `argv` starts with its name. Returns the exit status."""
     return program.run_program(DESCRIPTION, define_flags, _main, argv, **options)
 
 
@@ -94,7 +89,7 @@ def _main(values):
     import slim_data
     from terngrad_tf.training.logs import screen
 
-    # Reports an invalid number before any data is written.
+    # Refuses an invalid number before data is written.
     config = flags.config_of(values, QuickstartConfig)
     check_installed("sklearn", "matplotlib", "plotly")
     output = pathlib.Path(values.output_dir)
@@ -108,7 +103,7 @@ def _main(values):
 
 
 def _train(config, output, data_dir):
-    """Trains and evaluates all runs; returns the table's rows and the pictures' paths."""
+    """Trains and evaluates all runs; returns the table's rows and the pictures."""
     from terngrad_tf import training
     from terngrad_tf.common import tags
     from terngrad_tf.training.logs import report
@@ -187,7 +182,7 @@ def _conclude(output, rows, pictures):
 
 
 def _train_in_subspace(config, output, rows, losses, accuracies):
-    """Trains the ternary run's second phase; adds to the results and returns the picture's path."""
+    """Trains the ternary run's second phase; adds to the results and returns the picture."""
     from terngrad_tf import phase_2, training
     from terngrad_tf.common import tags
     from terngrad_tf.phase_2 import phases
@@ -220,7 +215,7 @@ def _train_in_subspace(config, output, rows, losses, accuracies):
     with _quiet():
         evaluated = phases.evaluate_phases(result)
     figures = list(evaluated[phases.PHASE_2].values())
-    # It starts at the moving average of phase 1, and keeps no average.
+    # It starts at the moving average of phase 1, and keeps none.
     first, *others = ((steps_before + one.step, one.precision_at_1) for one in figures)
     curve = dict(others)
     _say(f"accuracy: {_percent(curve[max(curve)])}")
@@ -233,7 +228,7 @@ def _train_in_subspace(config, output, rows, losses, accuracies):
 
 
 def _evaluate_average(config, eval_dir):
-    """Returns the test accuracy of the moving average in a run's newest checkpoint."""
+    """Returns the test accuracy of a run's newest moving average."""
     from terngrad_tf.training.evaluation import final_evaluation
     from terngrad_tf.training.storage import checkpoints
 
@@ -245,14 +240,14 @@ def _evaluate_average(config, eval_dir):
 
 
 def _evaluate_all(config, eval_dir):
-    """Returns the test accuracy by step, for the last weights of all kept checkpoints."""
+    """Returns the test accuracy by step, for the last weights of all checkpoints."""
     import tensorflow as tf
 
     from terngrad_tf import training
     from terngrad_tf.training.evaluation import evaluator
     from terngrad_tf.training.storage import run_folder
 
-    # TensorFlow warns, since each evaluation reads its images by a separate function.
+    # TensorFlow warns about a separate reading function for each evaluation.
     tf.get_logger().setLevel("ERROR")
     run: Any = run_folder.read_run(config.train_dir)
     eval_config = training.EvalConfig(
@@ -293,13 +288,13 @@ def _percent(fraction):
 
 
 def _style(name):
-    """Returns how a curve is drawn: in the colour of its run, averages as a diamond."""
+    """Returns how a curve is drawn: in the run's colour, averages as a diamond."""
     run = SUBSPACE if SUBSPACE in name else name.partition(",")[0]
     return {"color": COLOURS[run], "marker": "D" if "average" in name else "."}
 
 
 def _errors(curve):
-    """Returns the standard errors of a curve of accuracies on the test images, in %."""
+    """Returns the standard errors of a curve of test accuracies, in %."""
     import slim_data
 
     number = slim_data.info(DATASET).splits["test"]
@@ -308,7 +303,7 @@ def _errors(curve):
 
 @contextlib.contextmanager
 def _quiet():
-    """Drops lines of which one line gives the result."""
+    """Drops lines whose result another line gives."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield
 

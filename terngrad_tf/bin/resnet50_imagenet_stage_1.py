@@ -20,7 +20,7 @@ from terngrad_tf.bin.common import (
     train_flags,
 )
 
-# What differs from the training programs: the setting of MindSpore's tutorial.
+# As in MindSpore's tutorial.
 _DEFAULTS = {
     "dataset_name": "imagenet",
     "net": "resnet_50",

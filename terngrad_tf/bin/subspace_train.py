@@ -29,7 +29,7 @@ _TEXTS = {
         "resumed, another run is refused; nothing is ever deleted."
     )
 }
-# The network is that of the initial run, and all weights move at once.
+# The network is the initial run's, and all weights move at once.
 _NO_FLAGS = (
     *map(name_of, options(ModelConfig)),
     *map(name_of, options(CheckpointConfig)),

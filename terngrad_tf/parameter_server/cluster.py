@@ -18,20 +18,14 @@ _GOODBYE_SECONDS = 20.0
 class ParameterServerCluster:
     """Connects worker 0, the chief, to the parameter servers and to all workers.
 
-    It uses `tf.distribute.ParameterServerStrategy` and its `ClusterCoordinator`: the chief
-    schedules functions, and a free worker runs the next. If a worker is lost, another runs its
-    function; a worker that returns gets functions again. A lost server ends training.
+    A free worker runs the next function that the chief schedules. If a worker is lost, another runs
+    its function; a worker that returns gets functions again. A lost server ends training.
 
     TensorFlow's context must not hold earlier tensors or variables.
 
     Args:
-        cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver` with the jobs "worker"
-            and "ps", for the task worker 0.
-        metadata: dict with "code" from `handshake.code_metadata`; "run", values that all workers
-            must share; and "own", values of this worker. The latter two are dicts for JSON.
-            Servers have "code" alone.
-        dataset: this worker's batches, a `tf.data.Dataset`.
-        start_timeout: seconds to wait for the other processes. Default 600.
+        metadata: dict for JSON with "code" from `handshake.code_metadata`; "run", values that all
+            workers must share; and "own", values of this worker. Servers have "code" alone.
 
     Raises:
         PeerError: a process is missing or was started differently.
@@ -101,11 +95,7 @@ class ParameterServerCluster:
         return lines
 
     def is_loss_of_worker(self, error: BaseException) -> bool:
-        """True if an exception only reports the loss of a worker and its result.
-
-        Args:
-            error: exception from fetching the result of a scheduled function.
-        """
+        """True if a scheduled function's exception only reports a lost worker."""
         if not isinstance(error, tf.errors.UnavailableError):
             return False
         concerned = {*peers.unreachable(self.tasks), *peers.named(str(error), self.tasks)}
@@ -113,7 +103,7 @@ class ParameterServerCluster:
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
-        """Turns TensorFlow's errors after the loss of a process into a `PeerError` of one line."""
+        """Turns TensorFlow's errors after the loss of a process into a one-line `PeerError`."""
         try:
             yield
         except Exception as error:
@@ -128,7 +118,7 @@ class ParameterServerCluster:
 
     def end(self, exit_reason: str = "") -> None:
         """Ends all other processes after this one; without an error if `exit_reason` is ""."""
-        # A thread, because TensorFlow might wait for a lost process.
+        # A thread: TensorFlow might wait for a lost process.
         requests = threading.Thread(
             target=self._request_shutdowns, args=(exit_reason,), daemon=True
         )

@@ -36,18 +36,16 @@ def check_wire(wire: str, quantization: Quantization) -> None:
 class PushCodec:
     """Packs the gradients of one server's variables on a worker, and unpacks them on the server.
 
-    A gradient g is rounded without bias to `s * t / L`, t in -L..L. Its scales are this worker's
-    alone, since servers apply each push by itself. L is the quantization's `levels`, 1 for ternary
-    codes.
+    A gradient g is rounded without bias to `s * t / L`, t in -L..L, by this worker's own scales s.
+    L is the quantization's `levels`, 1 for ternary codes.
 
-    Rotated gradients have a scale for each of their blocks, see `terngrad_tf.ternary.rotation`.
-    The step then travels with the codes, because servers need it to rotate them back. With
-    `rotate=False` there is one scale a tensor:
+    Rotated gradients have a scale for each block, see `terngrad_tf.ternary.rotation`; the step
+    travels with the codes, because servers need it to rotate back. With `rotate=False` each tensor
+    has one scale:
 
         s = min(clip_factor * std(g), max|g|),   t = floor(clip(g / s, -1, 1) * L + u)
 
-    A push has one buffer of packed codes, or one stream of codes that are not 0; one vector of
-    scales; and the gradients that stay float. Both forms hold the same codes.
+    A push has packed codes, or a stream of the nonzero codes; scales; and float gradients.
 
     Example:
     >>> quantization = terngrad_tf.distribute.Quantization(rotate=False, clip_factor=0)
@@ -56,17 +54,8 @@ class PushCodec:
     [2.0, 0.0, -2.0]
 
     Args:
-        shapes: static shapes of the float32 gradients.
-        ternary_positions: positions of the gradients that are rounded.
-        indices: position of each variable in the whole model; they select the random bits.
-        quantization: `Quantization` of the gradients.
-        num_workers: number of workers.
-        wire: one of `PUSH_WIRES`: "auto" sends words, "sparse" sends streams of ternary codes that
-            are not rotated. Default "auto".
-
-    Raises:
-        ValueError: `wire` is not one of these, or is "sparse" with codes that are rotated or finer
-            than ternary.
+        indices: position of each variable in the whole model; selects random bits.
+        wire: "auto" sends words, "sparse" sends streams of ternary codes that are not rotated.
     """
 
     def __init__(
@@ -108,17 +97,13 @@ class PushCodec:
         return WORD_BYTES * (tf.size(packed[0], tf.int64) + self._num_floats)
 
     def encode(self, gradients: Sequence[Any], step: Any, worker: Any) -> Any:
-        """Packs gradients for a push.
+        """Packs T float32 gradients; step and worker select random bits.
 
-        Args:
-            gradients: list of T float32 tensors.
-            step: scalar integer tensor, steps done when the worker pulled; selects random bits.
-            worker: scalar int32 tensor, the worker's number; selects random bits, too.
+        `step` is the number of steps done at the worker's pull.
 
         Returns:
-            Tuple of the codes, int32 `[words]`, not a static shape for streams; the scales, float32
-            `[ternary gradients]`, or `[blocks]` for rotated gradients; and a list of the other
-            gradients.
+            Tuple of int32 codes `[words]`, of no static shape for streams; float32 scales
+            `[ternary gradients]`, or `[blocks]` if rotated; and a list of the float gradients.
         """
         exact = [gradients[i] for i in self._exact]
         if not self._ternary:
@@ -140,7 +125,7 @@ class PushCodec:
         return words, scales, exact
 
     def decode(self, packed: tf.Tensor) -> Any:
-        """Unpacks a result of `encode`: a list of T float32 tensors."""
+        """Unpacks a result of `encode` to T float32 tensors."""
         words, scales, exact = packed
         gradients = dict(zip(self._exact, exact, strict=True))
         if self._ternary:

@@ -28,7 +28,7 @@ from terngrad_tf.training.storage import checkpoints
 
 _Result = TypeVar("_Result")
 
-# Steps queued per worker, enough to keep fast workers busy while a slow one computes.
+# Steps per worker that keep fast workers busy while a slow one computes.
 _STEPS_AHEAD = 8
 _POLL_SECONDS = 1.0
 _LOOK_SECONDS = 5.0
@@ -36,17 +36,7 @@ _LOOK_SECONDS = 5.0
 
 @dataclasses.dataclass(frozen=True)
 class AsyncRun:
-    """The steps that the chief schedules.
-
-    Args:
-        config: `TrainConfig` with a known network.
-        cluster: `ParameterServerCluster`.
-        shard: `data.DatasetShard`.
-        model: compiled `keras.Model`.
-        served: `ServedModel` of the model.
-        manager: `tf.train.CheckpointManager`.
-        board: `Board`.
-    """
+    """The steps that the chief schedules; `config` has a known network, `model` is compiled."""
 
     config: TrainConfig
     cluster: ParameterServerCluster
@@ -57,7 +47,7 @@ class AsyncRun:
     board: Board
 
     def train(self, first_step: int, learning_rate: Callable[[int], Any]) -> PushTraffic:
-        """Runs the remaining steps with saves and logs. Returns the last step's traffic.
+        """Runs the remaining steps and returns the last step's traffic.
 
         Raises:
             PreemptedError: SIGTERM asked the chief to stop; all started steps are saved.
@@ -79,8 +69,7 @@ class AsyncRun:
             for exact in (False, True)
         )
 
-        # A step started by a lost worker may count twice, so the next step to schedule has a
-        # separate counter.
+        # `step` does not count scheduled steps: a lost worker's step may count twice.
         steps = StepQueue(self.cluster)
         own = self.config.checkpoints
         freq = log_freq(self.cluster.tasks)
@@ -129,11 +118,7 @@ class AsyncRun:
 
 
 class StepQueue:
-    """Keeps all workers busy and returns their steps' results.
-
-    Args:
-        cluster: `ParameterServerCluster`.
-    """
+    """Keeps all workers busy and returns their steps' results."""
 
     def __init__(self, cluster: ParameterServerCluster):
         self._cluster = cluster
@@ -141,8 +126,8 @@ class StepQueue:
         self._scheduled = queue.SimpleQueue()
         self._results = queue.SimpleQueue()
         self._num_open = 0
-        # TensorFlow waits for a result without a time limit. A disconnected server must still be
-        # detected, and a waiting thread must not keep the process alive.
+        # TensorFlow waits for a result without limit. This thread lets `_wait` detect lost servers
+        # and does not keep the process alive.
         threading.Thread(target=self._fetch, daemon=True).start()
 
     @property
@@ -162,11 +147,7 @@ class StepQueue:
         self._num_open += 1
 
     def next(self) -> dict[str, Any] | None:
-        """Waits for a result; logs lost and returning workers meanwhile.
-
-        Returns:
-            Result of a scheduled function, with tensors as NumPy values; None if the step was done
-            but its worker was lost before returning the result.
+        """Waits for a result, as NumPy values; None for a step done by a worker that is lost.
 
         Raises:
             PeerError: a parameter server is lost.
@@ -180,11 +161,7 @@ class StepQueue:
         return result
 
     def call(self, function: Callable[[], _Result]) -> _Result:
-        """Runs a function that talks to the servers; checks and logs as `next` does.
-
-        Raises:
-            PeerError: a parameter server is lost.
-        """
+        """Runs a function that talks to the servers, and watches workers as `next` does."""
         results = queue.SimpleQueue()
         threading.Thread(target=_put_result, args=(function, results), daemon=True).start()
         result = self._wait(results)
@@ -193,7 +170,7 @@ class StepQueue:
         return result
 
     def _wait(self, results):
-        """Returns the next item of a queue of results and exceptions."""
+        """Returns the next result or exception."""
         while True:
             if time.monotonic() - self._looked > _LOOK_SECONDS:
                 for line in self._cluster.check_peers():

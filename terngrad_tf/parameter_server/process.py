@@ -1,8 +1,8 @@
 """The processes of asynchronous training: start, messages and end of servers and workers.
 
-Worker 0 is the chief, which schedules the steps of all workers. The other processes only run a
-TensorFlow server. Messages before and after training are files in a process's memory ("ram://"),
-which the chief reads and writes by TensorFlow's file operations.
+Worker 0 is the chief, which schedules all steps. The others only run a TensorFlow server. Messages
+are files in a process's memory ("ram://"), which the chief reads and writes by TensorFlow's file
+operations.
 """
 
 import json
@@ -20,7 +20,7 @@ _METADATA, _DATASET, _END = (f"{_FOLDER}/{name}" for name in ("metadata", "datas
 
 _POLL_SECONDS = 1.0
 _LOOK_SECONDS = 5.0
-# Synchronous training waits as long for a peer whose link is cut.
+# As long as synchronous training waits for a peer whose link is cut.
 LOST_SECONDS = 25.0
 # The chief frees its tensors on the servers after the end of training.
 _FAREWELL_SECONDS = 60.0
@@ -29,13 +29,9 @@ _FAREWELL_SECONDS = 60.0
 def cluster_tasks(cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver) -> Any:
     """`Tasks` of a cluster with parameter servers: workers first, then servers.
 
-    Args:
-        cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver` with the jobs "worker"
-            and "ps".
-
     Raises:
-        ValueError: a job is missing, this process is in neither, or it has a token, which
-            parameter servers do not support.
+        ValueError: a job is missing, this process is in neither, or it has a token, which parameter
+            servers do not support.
     """
     if tokens.token_from_environment() is not None:
         raise ValueError(
@@ -57,24 +53,15 @@ def start_server(
     metadata: Mapping[str, Any],
     dataset: tf.data.Dataset | None = None,
 ) -> Any:
-    """Starts the TensorFlow server of this process, which ends with the returned object.
+    """Starts this process's `tf.distribute.Server`, which ends with the returned object.
 
-    Args:
-        cluster_resolver: as for `cluster_tasks`.
-        metadata: dict for JSON, which the chief reads.
-        dataset: a worker's batches, a `tf.data.Dataset`. Default: none.
-
-    Returns:
-        A `tf.distribute.Server`.
-
-    Raises:
-        PeerError: the process cannot listen on its port.
+    The chief reads `metadata`, a dict for JSON.
     """
     tasks = cluster_tasks(cluster_resolver)
     tf.io.gfile.makedirs(_FOLDER)
     _write(_METADATA, json.dumps(metadata).encode())
     if dataset is not None:
-        # The graph of a data set needs nothing of this process's Python.
+        # The graph of a data set needs no Python of this process.
         variant = tf.data.experimental.to_variant(dataset)
         _write(
             f"{_DATASET}-{cluster_resolver.task_id}",
@@ -101,15 +88,8 @@ def serve(
 ) -> None:
     """Runs a parameter server, or a worker other than the chief, until the chief ends.
 
-    Args:
-        cluster_resolver: as for `cluster_tasks`.
-        metadata: dict for JSON, which the chief reads.
-        dataset: a worker's batches, a `tf.data.Dataset`. Default: none.
-        start_timeout: seconds to wait for the chief. Default 600.
-
     Raises:
-        PeerError: the chief did not start, is lost or stopped with an error; or the process cannot
-            listen on its port.
+        PeerError: the chief did not start, is lost or stopped with an error.
     """
     tasks = cluster_tasks(cluster_resolver)
     server = start_server(cluster_resolver, metadata, dataset)
@@ -161,12 +141,8 @@ def read_metadata(device: str) -> dict[str, Any]:
 
 
 def own_dataset(element_spec: Any) -> Any:
-    """The data set of the process that runs the calling function, which the chief scheduled.
-
-    Args:
-        element_spec: structure of `tf.TensorSpec` of every worker's data set.
-    """
-    # With a constant name TensorFlow would read the file while it optimizes the function.
+    """The data set of the process that runs the calling function, which the chief scheduled."""
+    # With a constant name, graph optimization would read the file.
     worker = tf.distribute.coordinator.experimental_get_current_worker_index()
     name = tf.strings.join([f"{_DATASET}-", tf.strings.as_string(worker)])
     variant = tf.raw_ops.DatasetFromGraph(graph_def=tf.io.read_file(name))

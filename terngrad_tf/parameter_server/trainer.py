@@ -55,10 +55,9 @@ def train_async(
     apply an optimizer step. Each push is a step: step numbers, learning rates and `max_steps` count
     the pushes of all workers, and `batch_size` is one worker's.
 
-    Worker 0 is the chief: it schedules the steps, keeps `train_dir` and prints the log lines of all
-    workers. It also computes like the others. Every worker reads all files of its own `data_dir`,
-    in an order that changes at each start. Runs cannot be repeated bit for bit; a stopped run
-    resumes from its newest checkpoint.
+    Worker 0 is the chief: it also schedules the steps, keeps `train_dir` and prints all log lines.
+    Every worker reads all files of its own `data_dir`, in an order that changes at each start. Runs
+    cannot be repeated bit for bit; a stopped run resumes from its newest checkpoint.
 
     Training continues without a lost worker, which may be started again. If the chief or a server
     is lost, all processes end.
@@ -81,7 +80,7 @@ def train_async(
     """
     _check(config)
     with as_user_error():
-        # All workers make batches for the network, so all determine which network it is.
+        # All workers need the network, to make its batches.
         source = pretrained.find_source(config.pretrained_model_checkpoint_path)
         config = trainer.resolved(config, source)
         tasks = process.cluster_tasks(cluster_resolver)
@@ -114,7 +113,7 @@ def train_async(
 
 
 def _check(config):
-    """Raises UserError for options that asynchronous training does not support."""
+    """Refuses options that asynchronous training does not support."""
     values = config.values()
     for name, wanted, why in (
         ("num_nodes", 1, "each process is one worker"),
@@ -150,7 +149,7 @@ def _check(config):
 
 
 def _lead(config, cluster, own, source):
-    """Runs the chief's part of `train_async` once all processes are present."""
+    """Runs the chief's part of `train_async`."""
     cluster.compare()
     shard = own
     if not config.data.benchmark_mode and cluster.num_workers > 1:
@@ -199,7 +198,7 @@ def _lead(config, cluster, own, source):
 
 @contextlib.contextmanager
 def _closing(board):
-    """Closes a `Board`, except after losing a process, for which TensorFlow might wait."""
+    """Closes a `Board`, except after the loss of a process, for which TensorFlow might wait."""
     try:
         yield board
     except PeerError:

@@ -15,12 +15,7 @@ from terngrad_tf.parameter_server.codec import PushCodec
 def place(sizes: Sequence[int], num_servers: int) -> list[list[int]]:
     """Divides variables among servers; each goes to the server with the fewest elements so far.
 
-    Args:
-        sizes: numbers of elements of the variables.
-        num_servers: number of servers.
-
-    Returns:
-        Lists of the positions of each server's variables, without servers that get none.
+    Returns the positions of each server's variables, without servers that get none.
 
     Example:
     >>> place([10, 3, 4, 5], 2)
@@ -40,24 +35,16 @@ class ServedModel:
     The given model and optimizer are templates on the chief. They take part in checkpoints, and
     hold current values after `download`.
 
-    A server applies a push before the next one: it decodes the gradients, takes one optimizer step,
-    and moves the batch-norm statistics s towards those of the batch, b:
-    `s = momentum * s + (1 - momentum) * b`. A pull reads one variable after another, and may
-    overlap a push.
+    A server applies one push at a time: it decodes the gradients, takes one optimizer step, and
+    moves the batch-norm statistics s towards the batch's, b:
+    `s = momentum * s + (1 - momentum) * b`. A pull may overlap a push.
 
     Args:
-        model: built `keras.Model` with float32 weights.
-        optimizer: built `keras.optimizers.Optimizer`.
-        quantization: `Quantization` of the gradients.
-        server_devices: list of str, such as "/job:ps/replica:0/task:0".
-        num_workers: number of workers.
-        wire: wire of the codes, see `PushCodec`. Default "auto".
-        averages: list of `keras.Variable`s, moving averages of `statistics` by the optimizer's
-            `ema_momentum`. Default: none.
+        model, optimizer: built; weights are float32.
+        averages: moving averages of `statistics` by the optimizer's `ema_momentum`.
 
     Raises:
-        ValueError: a weight is not float32, or changes in training outside of batch norm; or `wire`
-            is not known.
+        ValueError: a weight is not float32, or changes in training outside of batch norm.
     """
 
     def __init__(
@@ -107,9 +94,8 @@ class ServedModel:
     def pull(self) -> Any:
         """Reads the trained variables, in a function that a worker runs.
 
-        Returns:
-            Pair of the values, in the model's order, and an int64 scalar, the number of pushes
-            applied so far.
+        Returns the values, in the model's order, and the number of pushes applied so far, an int64
+        scalar.
         """
         values = [None] * self._num_trained
         for server in self._servers:
@@ -120,18 +106,15 @@ class ServedModel:
     def push(
         self, gradients: Sequence[Any], moments: Any, step: Any, worker: Any, *, exact: bool = False
     ) -> Any:
-        """Sends gradients to the servers, which apply them.
+        """Sends gradients, as float32 if `exact`, to the servers, which apply them.
 
         Args:
-            gradients: float32 tensors, one for each trained variable.
             moments: statistics of the batch, one for each of `statistics`.
             step: number of pushes that `pull` returned.
-            worker: scalar int32 tensor, number of the worker.
-            exact: whether the gradients travel as float32. Default False: by the options.
 
         Returns:
-            Pair of int64 scalars: the number of pushes applied, including this one, and the payload
-            bytes sent to all servers.
+            Pair of int64 scalars: pushes applied, including this one, and payload bytes sent to all
+            servers.
         """
         steps, num_bytes = zip(
             *(
@@ -208,9 +191,9 @@ class _Server:
         with tf.device(self._device):
             for s, momentum, moment in zip(self._statistics, self._momenta, moments, strict=True):
                 s.assign(momentum * s.value + (1.0 - momentum) * moment)
-            # As for weights in Keras, the first value is the first average.
+            # As in Keras, the first value is the first average.
             is_later = tf.cast(tf.not_equal(self._optimizer.iterations.value, 0), tf.float32)
-            # There are no averages, or one for each statistic.
+            # One average for each statistic, or none.
             for average, s in zip(self._averages, self._statistics, strict=False):
                 kept = is_later * self._optimizer.ema_momentum
                 average.assign(kept * average.value + (1.0 - kept) * s.value)
@@ -232,7 +215,7 @@ class _Server:
         num_bytes = codec.num_bytes_of(packed) + self._moment_bytes
         moments = moments if self._statistics else []
         with tf.device(self._device):
-            # Copied on the server, so that packed values travel.
+            # Copied on the server: packed values travel.
             packed, moments = tf.nest.map_structure(tf.identity, (packed, moments))
             decoded = codec.decode(packed)
             # Or a worker would hold the lock while it computes.

@@ -18,14 +18,8 @@ class AsyncLog:
     """Prints the log lines of all workers and writes means for TensorBoard.
 
     Args:
-        batch_size: images per step.
-        log_every: steps between lines.
-        summary_due: rule of `triggers` for TensorBoard.
-        board: `Board`.
-        learning_rate: function of the number of steps done.
-        traffic: `PushTraffic` of a step; the steps themselves report pushed bytes.
-        last_step: number of steps of the whole run.
-        screen: `Screen` that shows one row per worker instead of lines, or None.
+        traffic: a step's; the steps themselves report pushed bytes.
+        screen: shows one row per worker instead of lines.
     """
 
     def __init__(

@@ -22,15 +22,13 @@ def make_step(
     """Returns the function of one step, which the chief schedules and a worker runs.
 
     Args:
-        config: `ModelConfig` of the run.
-        model: `keras.Model`; its variables are neither read nor written.
-        served: `ServedModel` of the model.
-        exact: whether gradients are sent as float32, regardless of the configuration.
+        model: its variables are neither read nor written.
+        exact: whether gradients travel as float32, regardless of the configuration.
 
     Returns:
         A `tf.function` of an iterator of batches. It returns a dict of scalars: "worker"; "pulled"
         and "step", the numbers of steps done at its pull and after its push; "pushed_bytes", the
-        push's payload; and "entropy_loss", "total_loss" and "precision_at_1" of its batch.
+        payload; and "entropy_loss", "total_loss" and "precision_at_1" of its batch.
     """
     # Both are known here.
     arguments = losses.compile_arguments(config.net, config.label_smoothing)  # pyright: ignore[reportArgumentType]
@@ -63,7 +61,7 @@ def make_step(
 
 
 def _figures(model, statistics, values, weighted, images, targets, worker, pulled):
-    """Returns losses and precision of a batch at given weights, and its batch-norm moments."""
+    """Returns losses, precision and batch-norm moments of a batch at given weights."""
     # Dropout is seeded by worker and step, since its draws are not counted elsewhere.
     offset = tf.stack([tf.cast(worker, tf.int64) * _SEED_STRIDE, pulled])
     mapping = [

@@ -1,6 +1,6 @@
 """Phase 2: training in the subspace of a run's weight snapshots, and their average.
 
-Names are loaded at first use, so that programs that only print their help do not load TensorFlow.
+Names load at first use: programs that only print their help do not load TensorFlow.
 """
 
 import importlib

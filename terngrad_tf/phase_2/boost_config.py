@@ -11,7 +11,7 @@ from terngrad_tf.training.errors import UserError
 
 LEVELS = ("O1", "O2")
 
-# Sections and keys of MindSpore's schema with the option that each sets, or None.
+# MindSpore's keys, by section, with the option that each sets, or None.
 _OPTIONS = {
     "boost": dict.fromkeys(("mode", "dim_reduce")),
     "common": {"device_number": "num_nodes", "gradient_split_groups": None},
@@ -27,9 +27,9 @@ _OPTIONS = {
     },
 }
 _TYPES = {"n_components": int, "num_nodes": int, "pca_mat_path": str, "weight_load_dir": str}
-# Features of MindSpore Boost that may be mentioned and configured, as long as they are off.
+# Other features of MindSpore Boost, which must be off.
 _OTHER_FEATURES = ("less_bn", "grad_freeze", "adasum", "grad_accumulation", "loss_scale_group")
-# Keys of MindSpore's tutorial that MindSpore itself ignores.
+# Keys of MindSpore's tutorial that MindSpore ignores.
 _ALIASES = {
     "common": {"device_num": "device_number"},
     "dim_reduce": {"n_component": "n_components"},
@@ -38,33 +38,17 @@ _ALIASES = {
 
 @dataclasses.dataclass(frozen=True)
 class BoostConfig:
-    """Contents of a file.
-
-    Args:
-        options: dict from names of options of `SubspaceConfig` to values.
-        notices: list of str, remarks for the user about ignored and renamed keys.
-    """
+    """Options of `SubspaceConfig` by name, and remarks for the user on ignored and renamed keys."""
 
     options: dict[str, Any]
     notices: list[str]
 
 
 def read_boost_config(path: str | os.PathLike) -> BoostConfig:
-    """Reads the options that a file sets.
+    """Reads the options that a JSON file sets; `boost.dim_reduce` must be true in it.
 
-    The file may hold all of MindSpore's schema. Settings of other features are ignored if these
-    features are off; the tutorial's "device_num" and "n_component" stand for "device_number"
-    and "n_components".
-
-    Args:
-        path: JSON file, in which `boost.dim_reduce` is true.
-
-    Returns:
-        A `BoostConfig`.
-
-    Raises:
-        UserError: the file cannot be read, a section or key is unknown (the nearest right one is
-            named), another feature is on, or a value is of the wrong kind.
+    The file may hold all of MindSpore's schema. Settings of features that are off are ignored; the
+    tutorial's "device_num" and "n_component" stand for "device_number" and "n_components".
 
     Example:
         >>> folder = __import__("tempfile").mkdtemp()
@@ -103,11 +87,7 @@ def read_boost_config(path: str | os.PathLike) -> BoostConfig:
 def check_level(level: str) -> None:
     """Refuses a `boost_level` at which MindSpore would not reduce dimensions.
 
-    The file alone decides at O1 and O2: if dimensions are reduced, MindSpore omits the other
-    features of these levels.
-
-    Raises:
-        UserError: `level` is not one of `LEVELS`.
+    O1 and O2 are alike: MindSpore omits their other features if dimensions are reduced.
     """
     if level not in LEVELS:
         raise UserError(
@@ -135,7 +115,7 @@ def _without_aliases(path, name, section, notices):
 
 
 def _check_features(path, boost):
-    """Refuses all features except dimension reduction, switched on by hand."""
+    """Refuses all features except manual dimension reduction."""
     for key, expected in (
         ("mode", "manual"),
         ("dim_reduce", True),

@@ -15,7 +15,7 @@ _Self = TypeVar("_Self", bound="SubspaceConfig")
 
 STARTS = ("last", "average", "mean")
 _PART = checks.Range(0, 1, above=True, below=True)
-# Options that each optimizer takes from `SubspaceOptimizerConfig`.
+# Options of `SubspaceOptimizerConfig` by optimizer.
 OPTIMIZERS = {
     "bfgs": ("rho", "sigma", "alpha", "gamma", "residual_every"),
     "sgd": ("learning_rate", "momentum"),
@@ -24,7 +24,7 @@ OPTIMIZERS = {
 
 @configuration
 class SubspaceDataConfig(TrainingDataConfig):
-    """Records to train on in a subspace, by default the records of the run to start from."""
+    """Records to train on in a subspace, by default the initial run's."""
 
     dataset_name: str | None = option(None, f"Data set: {DATASETS}. Default: the run's.")
     batch_size: int = option(
@@ -176,7 +176,7 @@ class SubspaceOptimizerConfig(Config):
         return super().identity() | {"optimizer": f"subspace_{self.name}"}
 
     def arguments(self) -> dict[str, Any]:
-        """Returns the values that the optimizer takes, by name."""
+        """Returns the optimizer's arguments."""
         return {name: getattr(self, name) for name in OPTIMIZERS[self.name]}
 
 

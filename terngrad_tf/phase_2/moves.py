@@ -11,12 +11,7 @@ from terngrad_tf.training.runs.run import Run
 
 
 class Moves(StepCounter):
-    """Writes positions, trials and failed searches, and counts exchanged bytes.
-
-    Args:
-        run: `Run` of a model with a `SubspaceBFGS` or `SubspaceSGD`.
-        subspace: `Subspace`.
-    """
+    """Writes positions, trials and failed searches, and counts exchanged bytes."""
 
     def __init__(self, run: Run, subspace: Subspace):
         super().__init__(run.first_step)
@@ -46,8 +41,8 @@ class Moves(StepCounter):
     def traffic(self, step: int) -> traffic.Traffic:
         """Returns the `Traffic` of the last step between hosts or, on one host, between workers.
 
-        `step` is the number of steps done before it. The traffic includes coordinates, losses, the
-        optimizer's exchanges for its basis, and gradients if they are exchanged.
+        `step` steps came before. Coordinates, losses, the optimizer's exchanges for its basis, and
+        any exchanged gradients count.
         """
         members = self._strategy.num_processes
         if members == 1:
@@ -67,7 +62,7 @@ class Moves(StepCounter):
             self._failures = int(self._optimizer.num_failures.numpy())
 
     def write_place(self, model: keras.Model) -> None:
-        """Writes the position of a `keras.Model`'s weights."""
+        """Writes the position of a model's weights."""
         vector = np.concatenate([v.numpy().ravel() for v in model.trainable_variables])
         place = self._subspace.components[:2].astype(np.float32) @ vector
         self._board.scalars(

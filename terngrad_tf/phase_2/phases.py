@@ -15,16 +15,12 @@ from terngrad_tf.training.storage import checkpoints
 PHASE_1, PHASE_1_AVERAGE = "phase 1, last weights", "phase 1, moving average"
 PHASE_2 = "phase 2, last weights"
 
-# For each kind of weights: results of evaluations by epoch.
+# Evaluations by epoch, for each kind of weights.
 Accuracies = Mapping[str, Mapping[float, EvalResult]]
 
 
 class Phases:
-    """Epochs of both phases on one axis.
-
-    Args:
-        result: `SubspaceResult` of the second phase.
-    """
+    """Epochs of both phases on one axis."""
 
     def __init__(self, result: SubspaceResult):
         config, start = result.config, result.start
@@ -52,18 +48,9 @@ def evaluate_phases(result: SubspaceResult, subset: str | None = None) -> Accura
 
     The second phase includes its initial weights, if these are a checkpoint's of the first.
 
-    Args:
-        result: `SubspaceResult` of the second phase.
-        subset: split of the data set. Default: test or validation.
-
     Returns:
-        Dict from `PHASE_1` (all checkpoints up to the start), `PHASE_1_AVERAGE` (only the average
-        at the start) and `PHASE_2` to a non-empty dict from epochs, over both phases, to
-        `EvalResult`.
-
-    Raises:
-        UserError: a checkpoint is damaged, or the data set has no such split.
-        slim_data.DataError: the data is missing or damaged.
+        Dict from `PHASE_1` (all checkpoints up to the start), `PHASE_1_AVERAGE` (only at the start)
+        and `PHASE_2` to non-empty dicts from epochs, over both phases, to results.
     """
     config, start, phases = result.config, result.start, Phases(result)
     found = {PHASE_1: {}, PHASE_1_AVERAGE: {}, PHASE_2: {}}
@@ -96,14 +83,7 @@ def evaluate_phases(result: SubspaceResult, subset: str | None = None) -> Accura
 
 
 def table_rows(accuracies: Accuracies) -> list[list[str]]:
-    """Returns a table row for each kind of weights: name and last accuracies.
-
-    Args:
-        accuracies: result of `evaluate_phases`.
-
-    Returns:
-        List of [name, top-1 in percent, top-5 in percent], as text.
-    """
+    """Returns rows [name, top-1 in percent, top-5 in percent] of the last weights of each kind."""
     last = {name: list(curve.values())[-1] for name, curve in accuracies.items()}
     return [
         [name, f"{100 * figures.precision_at_1:.2f} %", f"{100 * figures.recall_at_5:.2f} %"]

@@ -33,15 +33,9 @@ def draw(result: SubspaceResult, accuracies: Accuracies) -> pathlib.Path:
     """Draws explained variance, trajectory, losses and accuracies of both phases.
 
     The loss surface is the mean cross-entropy of training images (256, or fewer if these hold more
-    than 2 million numbers) in the plane of the first two components through the last weights. Each
-    training loss belongs to the weights of its step; phase 2's start with its initial weights.
+    than 2 million numbers) in the plane of the first two components through the last weights.
 
-    Args:
-        result: `SubspaceResult` of the run.
-        accuracies: result of `phases.evaluate_phases`.
-
-    Returns:
-        `pathlib.Path` of the PNG, subspace.png in the run's folder; an existing file is replaced.
+    Returns the path of the PNG, subspace.png in the run's folder; an existing file is replaced.
     """
     start = result.start
     scalars = _own_steps(result.config.train_dir, start.steps_before)
@@ -56,7 +50,7 @@ def draw(result: SubspaceResult, accuracies: Accuracies) -> pathlib.Path:
         ("training cross-entropy", "log"),
         {
             PHASE_1: phases.before(before.get(tags.CROSS_ENTROPY, {})),
-            # Logged after a step, but computed with the weights before it.
+            # Logged after a step, but computed with the weights before.
             PHASE_2: phases.after(
                 {step - 1: v for step, v in scalars.get(tags.CROSS_ENTROPY, {}).items()}
             ),
@@ -66,7 +60,7 @@ def draw(result: SubspaceResult, accuracies: Accuracies) -> pathlib.Path:
         name: {epochs: 100 * figures.precision_at_1 for epochs, figures in curve.items()}
         for name, curve in accuracies.items()
     }
-    # Drawn as a level, so that a gain over the last weights alone does not look like a gain.
+    # Drawn as a level: a gain over the last weights alone must not look like a gain.
     level = curves.pop(PHASE_1_AVERAGE, None)
     if level:
         axes[1, 1].axhline(*level.values(), color="gray", linestyle="--", label=PHASE_1_AVERAGE)
@@ -154,7 +148,7 @@ def _snapshots_in(result, rows):
 
 def _surface(result, rows, first, second):
     """Returns losses [positions in second, positions in first] in the plane of the last weights."""
-    # Batch norm uses the statistics of the batch, and dropout is off.
+    # Batch norm uses the batch's statistics, and dropout is off.
     config = result.config.changed(num_nodes=1, dropout_keep_prob=1.0)
     network = networks.build_network(config, inputs.find_shard(config))
     num_examples = min(_NUM_EXAMPLES, max(_NUM_VALUES // int(np.prod(network.input_shape[1:])), 1))

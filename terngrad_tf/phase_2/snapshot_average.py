@@ -27,8 +27,8 @@ def average_run(config: AverageConfig) -> tuple[str, Start, int]:
         config: `AverageConfig`.
 
     Returns:
-        Triple of the checkpoint's path, the `source.Start` of the original run and the
-        number of snapshots.
+        Triple of the checkpoint's path, the `source.Start` of the original run and the number of
+        snapshots.
 
     Raises:
         UserError: an option, the snapshots or the folder is unsuitable.
@@ -66,7 +66,7 @@ def average_run(config: AverageConfig) -> tuple[str, Start, int]:
 
 
 def _newest(folder, number):
-    """Returns the paths of the `number` newest snapshots in a folder, by default of all."""
+    """Returns the paths of the `number` newest snapshots, by default of all."""
     found = snapshot_files.find_snapshots(folder) if pathlib.Path(folder).is_dir() else []
     if not found:
         raise UserError(

@@ -31,13 +31,7 @@ _MINDSPORE_NAME = re.compile(r".+-(\d{1,9})_(\d{1,9})\.ckpt")
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """Weights of a run.
-
-    Args:
-        path: checkpoint without ".index", or weight snapshot.
-        folder: `pathlib.Path`, folder of the run.
-        run: description of the run, from `run_folder.read_run`.
-    """
+    """Weights of a run; `path` is a checkpoint's, without ".index", or a snapshot's."""
 
     path: str
     folder: pathlib.Path
@@ -56,25 +50,16 @@ class Start:
 
     @property
     def steps_before(self) -> int:
-        """Number of steps of the weights' run and the runs before it."""
+        """Number of steps of the weights' run and the runs before."""
         return (self.run.get("steps_before") or 0) + self.step
 
     @property
     def keeps_average(self) -> bool:
-        """True if a moving average of the weights exists, too."""
+        """True if a moving average of the weights exists."""
         return not self.is_snapshot and evaluator.keeps_average(self.run)
 
     def restore(self, model: keras.Model, average: bool = False) -> None:
-        """Assigns the weights to a network.
-
-        Args:
-            model: `keras.Model`.
-            average: whether to use the moving average. Default False.
-
-        Raises:
-            ValueError: the weights do not match the network.
-            UserError: the checkpoint is damaged, or does not match.
-        """
+        """Assigns the weights, or their moving average, to a network."""
         if self.is_snapshot:
             restore_snapshot(model, self.path)
         elif average:
@@ -91,15 +76,9 @@ def find_start(path: str) -> Start:
     """Finds weights and their run.
 
     Args:
-        path: folder of a run, for its newest checkpoint, a checkpoint with or without ".index", or
-            a snapshot in a run's folder of snapshots. "resnet-70_625.ckpt" in a run's folder,
-            MindSpore's form of a name, is the run's checkpoint of epoch 70.
-
-    Returns:
-        A `Start`.
-
-    Raises:
-        UserError: no run, checkpoint or snapshot exists there, or run.json is missing.
+        path: folder of a run, for its newest checkpoint; a checkpoint with or without ".index"; or
+            a snapshot in a run's folder of snapshots. "resnet-70_625.ckpt", MindSpore's form of a
+            name, is the run's checkpoint of epoch 70.
     """
     given = path
     checks.folder("pretrained_weight_path", path)
@@ -126,12 +105,12 @@ def find_start(path: str) -> Start:
 
 
 def _checkpoint_of_epoch(given, folder, run, epoch, steps):
-    """Returns the path of a run's checkpoint at the end of an epoch, without ".index"."""
+    """Returns the path, without ".index", of a run's checkpoint at the end of an epoch."""
     steps_per_epoch = run.get("steps_per_epoch") or max(1, steps)
     saved = [str(path.with_suffix("")) for path in folder.glob(f"{checkpoints.NAME}-*.index")]
     saved.sort(key=checkpoints.step_of)
     epochs = {path: checkpoints.step_of(path) / steps_per_epoch for path in saved}
-    # Checkpoints follow whole steps, and an epoch may have a fractional number of steps.
+    # Checkpoints follow whole steps; an epoch may end within a step.
     found = min(epochs, key=lambda path: abs(epochs[path] - epoch), default=None)
     if found is None or round(epochs[found]) != epoch:
         there = ", ".join(
@@ -147,11 +126,8 @@ def _checkpoint_of_epoch(given, folder, run, epoch, steps):
 def find_snapshots(weight_load_dir: str, start: Start) -> str:
     """Returns the path of the folder of weight snapshots, which may not exist.
 
-    Args:
-        weight_load_dir: the option of that name. "" means the initial run's folder. A relative path
-            that does not exist in the current folder is looked up beside that run's folder:
-            "./checkpoint_stage_1/checkpoint_pca" of MindSpore's tutorial is in device0_stage_1.
-        start: `Start`.
+    A relative path that does not exist in the current folder is looked up beside the initial run's:
+    "./checkpoint_stage_1/checkpoint_pca" of MindSpore's tutorial is in device0_stage_1.
     """
     given = os.path.expanduser(weight_load_dir)
     if not given:
@@ -161,7 +137,7 @@ def find_snapshots(weight_load_dir: str, start: Start) -> str:
 
 
 def subspace_path(config: SubspaceConfig) -> str:
-    """Returns the path of the subspace's file for a `SubspaceConfig`."""
+    """Returns the path of the subspace's file."""
     given = os.path.expanduser(config.basis.pca_mat_path)
     return given or os.path.join(config.train_dir, SUBSPACE_FILE)
 
@@ -169,16 +145,7 @@ def subspace_path(config: SubspaceConfig) -> str:
 def find_subspace(config: SubspaceConfig, start: Start) -> Subspace:
     """Reads the subspace or, if its file is missing, computes it from the snapshots.
 
-    Args:
-        config: `SubspaceConfig`.
-        start: `Start`.
-
-    Returns:
-        A `Subspace`; a computed one has no file yet.
-
-    Raises:
-        UserError: snapshots are missing or do not match, or the file is damaged or has another
-            number of components.
+    A computed subspace has no file yet.
     """
     path = subspace_path(config)
     if not os.path.exists(path):
@@ -198,12 +165,7 @@ def find_subspace(config: SubspaceConfig, start: Start) -> Subspace:
 
 
 def with_network(config: _Config, start: Start) -> _Config:
-    """Returns the configuration with the initial run's network and, by default, its data.
-
-    Args:
-        config: `RunConfig`.
-        start: `Start`.
-    """
+    """Returns the configuration with the initial run's network and, by default, its data."""
     before = start.run["identity"]
     names = ("net", "weight_decay", "dropout_keep_prob", "label_smoothing")
     return config.changed(
@@ -215,15 +177,7 @@ def with_network(config: _Config, start: Start) -> _Config:
 
 
 def start_at(config: SubspaceConfig, start: Start) -> str:
-    """Returns the kind of weights to start at, one of `subspace_config.STARTS`.
-
-    Args:
-        config: `SubspaceConfig`.
-        start: `Start`.
-
-    Raises:
-        UserError: a moving average is requested but does not exist.
-    """
+    """Returns the kind of weights to start at, one of `subspace_config.STARTS`."""
     chosen = config.basis.start_at or ("average" if start.keeps_average else "last")
     if chosen == "average" and not start.keeps_average:
         raise UserError(
@@ -243,7 +197,7 @@ def _compute(config, folder):
             received = f"pca_mat_path={config.basis.pca_mat_path!r}, {received}"
         raise UserError(f"{rule}. Received: {received}")
     num_snapshots = len(snapshot_files.find_snapshots(folder))
-    # PCA reports by itself that one snapshot is too few.
+    # PCA itself refuses a single snapshot.
     num_components = min(DEFAULT_COMPONENTS, max(1, num_snapshots - 1))
     if config.basis.n_components is not None:
         num_components = config.basis.n_components

@@ -58,8 +58,7 @@ def train_in_subspace(config: SubspaceConfig, **cluster_options: Any) -> Subspac
     At the end, batch-norm statistics are recomputed from the training data.
 
     In a cluster, every process must call it with the same options. Only the chief uses `train_dir`,
-    the initial weights, the snapshots and the file of the subspace, and sends the others the
-    required data. `data_dir`: see `train`.
+    the initial weights, the snapshots and the subspace's file. `data_dir`: see `train`.
 
     Args:
         config: `SubspaceConfig`.
@@ -93,10 +92,7 @@ class _Built:
     """A network to train in a subspace, before any weight is restored.
 
     Attributes:
-        network: the network.
-        model: the compiled model of its layers.
-        learning_rate: the schedule, or None.
-        finished: variable, True if the batch-norm statistics belong to the last weights.
+        finished: True if the batch-norm statistics belong to the last weights.
     """
 
     network: keras.Model
@@ -116,7 +112,7 @@ def _share_subspace(planned, start):
 
 
 def _run(planned, start, subspace, built):
-    """Trains in the run's folder. Returns the `SubspaceResult`."""
+    """Trains in the run's folder."""
     config, strategy = planned.config, planned.strategy
     network, model, finished = built.network, built.model, built.finished
     checkpoint = tf.train.Checkpoint(
@@ -164,9 +160,9 @@ def _run(planned, start, subspace, built):
 
 
 def _move_to_start(config, start, subspace, network):
-    """Assigns the weights of step 0 to the network. Returns the step."""
+    """Assigns the weights of step 0 to the network."""
     with as_user_error():
-        # Not into the compiled model, which would also restore its optimizer's state.
+        # Not into the compiled model, which would also restore its optimizer.
         start.restore(network, average=config.basis.start_at == "average")
         if config.basis.start_at == "mean":
             subspace.assign_mean(network)
@@ -186,7 +182,7 @@ def _find_start(config, strategy):
 
 
 def _of_run(config, start):
-    """Returns the configuration with values that follow from the initial run."""
+    """Returns the configuration with values from the initial run."""
     taken = {"start_at": source.start_at(config, start)}
     if config.optimizer.name == "sgd" and config.optimizer.learning_rate is None:
         taken["learning_rate"] = start.run["identity"].get("initial_learning_rate")
@@ -199,7 +195,7 @@ def _of_run(config, start):
 
 
 def _origin(start, subspace):
-    """Returns values that distinguish the run from others, besides its configuration."""
+    """Returns values that distinguish the run, besides its configuration."""
     return {
         "pretrained_weights": pathlib.Path(start.path).name,
         "subspace_fingerprint": subspace.fingerprint,

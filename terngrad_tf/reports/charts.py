@@ -7,21 +7,21 @@ from typing import Any, TypeVar
 
 _Key = TypeVar("_Key")
 
-# Colours of lines and bars, on light and dark pages.
+# Suit light and dark pages.
 COLOURS = (
     *("#1f77b4", "#e8740c", "#2ca02c", "#d62728", "#9467bd"),
     *("#17a2b8", "#b8860b", "#8c564b", "#e377c2", "#7f7f7f"),
 )
 _DASHES = ("solid", "dash", "dot", "dashdot")
-# Maximum number of points of a curve and bars of a chart; more are not visible.
+# Most points of a curve and bars of a chart; more are not visible.
 _MAX_POINTS = 1000
 _MAX_MARKED = 30
 _MAX_BARS = 60
-# Pixels of a plot, its axes and a line of its legend, which may be as narrow as a phone.
+# Pixels; the page may be as narrow as a phone.
 _PLOT_HEIGHT = 260
 _AXES_HEIGHT = 80
 _LEGEND_LINE = 20
-# Maximum number of lines in a legend; other lines show their names on hover.
+# Beyond this number of lines, names show on hover only.
 _MAX_LEGEND = 12
 
 
@@ -35,11 +35,10 @@ def curves(
     """Draws lines over steps, with markers if there are few points.
 
     Args:
-        labels: (label of the x axis, label of the y axis).
-        series: dict from the name of a line to a dict from step to value.
-        log: whether the y axis is logarithmic if all values are positive. Default False.
-        lines: dict from the name of a line to the numbers of its colour and of its dashes, so that
-            a run has one colour in all charts. Default: a colour for each line.
+        series: values by step, by name of a line.
+        log: whether the y axis is logarithmic if all values are positive.
+        lines: numbers of a colour and of dashes, by name of a line, so that a run has one colour in
+            all charts. Default: a colour for each line.
     """
     data = [
         {
@@ -70,11 +69,9 @@ def bars(
     """Draws bars, stacked or side by side.
 
     Args:
-        labels: labels of the axes for upright bars, see `curves`.
-        series: dict from the name of a kind of bars to a dict from the place to the length.
-        stacked: whether to stack the bars. Default False.
-        sideways: whether bars are horizontal, with the names of their places on the left. Default
-            False.
+        labels: of the axes for upright bars.
+        series: lengths by place, by name of a kind of bars.
+        sideways: whether bars are horizontal, with their places' names on the left.
     """
     x, y = ("y", "x") if sideways else ("x", "y")
     data = []

@@ -1,7 +1,6 @@
 """HTML of a report: elements, tables and the page itself, in a single file.
 
-Contents of elements are text until the page is written, so that text from files is never
-interpreted as HTML.
+Contents are text until the page is written: text from files is never interpreted as HTML.
 """
 
 import base64
@@ -14,7 +13,7 @@ from slim_data.common.errors import printable
 from slim_data.common.extras import import_extra
 from terngrad_tf.reports.charts import COLOURS
 
-# Cells of at most this many characters stay on one line.
+# Cells of more characters wrap.
 _SHORT = 24
 _STYLE = """
 :root { color-scheme: light dark; --back: #fff; --text: #1f2328; --soft: #59636e;
@@ -45,7 +44,7 @@ img { max-width: 100%; background: #fff; border-radius: 6px; }
   gap: 1rem; }
 .charts > div { min-width: 0; }
 """
-# Charts use the page's colours and are redrawn when these change.
+# Redrawn when the page's colours change.
 _SCRIPT = """
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const touch = matchMedia("(pointer: coarse)");  // where a drag is to move the page
@@ -69,13 +68,7 @@ draw();
 def element(
     tag: str, *children: ElementTree.Element | str, **attributes: str
 ) -> ElementTree.Element:
-    """Creates an HTML element.
-
-    Args:
-        tag: name of the tag.
-        *children: further elements, or str for text.
-        **attributes: attributes; a last underscore, as in `class_`, is removed.
-    """
+    """Creates an HTML element; an attribute's last underscore, as in `class_`, is removed."""
     made = ElementTree.Element(tag, {name.rstrip("_"): text for name, text in attributes.items()})
     for child in children:
         if not isinstance(child, str):
@@ -88,12 +81,7 @@ def element(
 
 
 def table(header: Iterable[str], rows: Iterable[Sequence[str]]) -> ElementTree.Element:
-    """Creates a scrolling table with the first cell of each row as a heading.
-
-    Args:
-        header: list of str.
-        rows: lists of str.
-    """
+    """Creates a scrolling table with the first cell of each row as a heading."""
     lines = [element("tr", *(element("th", printable(cell)) for cell in header))]
     for first, *rest in rows:
         cells = (
@@ -111,11 +99,7 @@ def picture(content: bytes, text: str) -> ElementTree.Element:
 
 
 class Page:
-    """A page under construction, section by section.
-
-    Args:
-        title: title of the page.
-    """
+    """A page under construction, section by section."""
 
     def __init__(self, title: str):
         self._title = title
@@ -135,9 +119,6 @@ class Page:
 
     def html(self, footer: str) -> str:
         """Returns the text of the whole file.
-
-        Args:
-            footer: last line of the page.
 
         Raises:
             DataError: the library that draws the charts is not installed.

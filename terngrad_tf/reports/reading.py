@@ -23,7 +23,7 @@ _MAX_PICTURE_BYTES = 2**24
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint: number of steps, size of its files in bytes, and Unix time of writing."""
+    """A checkpoint; `time` is the Unix time of writing."""
 
     step: int
     num_bytes: int
@@ -35,15 +35,10 @@ class RunData:
     """A run, read from its folder.
 
     Args:
-        name: name in the report.
-        folder: folder of the run.
-        description: result of `run_folder.read_run`.
         scalars: result of `report.read_scalars`.
-        telemetry: telemetry records by step, ascending.
-        evaluations: dict from the label of a folder of evaluations to its scalars.
-        checkpoints: `Checkpoint`s, oldest first.
-        num_snapshots: number of weight snapshots.
-        picture: PNG of phase 2, or None.
+        telemetry: records by step, ascending.
+        evaluations: scalars by label of a folder of evaluations.
+        checkpoints: oldest first.
     """
 
     name: str
@@ -58,7 +53,7 @@ class RunData:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Options that distinguish the run from others."""
+        """Options that distinguish the run."""
         return self.description["identity"]
 
     @property
@@ -74,12 +69,12 @@ class RunData:
 
     @property
     def has_codes(self) -> bool:
-        """True if gradients are exchanged as codes, ternary or finer."""
+        """True if gradients are exchanged as codes."""
         return self.identity.get("grad_bits", 32) != 32 and not self.is_phase_2
 
     @property
     def steps_before(self) -> int:
-        """Steps of the run that this one continues; its curves start after them."""
+        """Steps before this run, after which its curves start."""
         return self.description.get("steps_before") or 0
 
     @property
@@ -91,15 +86,15 @@ class RunData:
 
     @property
     def step(self) -> int:
-        """Number of steps done, according to logs and checkpoints."""
+        """Number of steps done, by logs and checkpoints."""
         return self.last_step - self.steps_before
 
     def curve(self, tag: str) -> dict[int, float]:
-        """Returns a dict from step to value, possibly empty."""
+        """Returns values by step, possibly none."""
         return self.scalars.get(tag, {})
 
     def tagged(self, tag_of: Callable[[str], str]) -> dict[str, dict[int, float]]:
-        """Returns a dict from names to curves, for a function of `common.tags`."""
+        """Returns curves by name, for a function of `common.tags`."""
         prefix, suffix = tag_of("\0").split("\0")
         return {
             tag[len(prefix) : len(tag) - len(suffix)]: curve
@@ -127,16 +122,8 @@ def read_run_data(
     """Reads the folder of a run.
 
     Args:
-        folder: path of the folder.
-        name: name for the report.
-        eval_dir: folder of TensorBoard logs of evaluations, besides folders named eval... inside
-            the run's folder, and folders beside it with its name and _eval...
-
-    Returns:
-        A `RunData`.
-
-    Raises:
-        UserError: the folder holds no run, run.json is damaged, or `eval_dir` does not exist.
+        eval_dir: folder of TensorBoard logs of evaluations, besides folders named eval... in the
+            run's folder, and folders beside it with its name and _eval...
     """
     folder = pathlib.Path(folder)
     description = run_folder.read_run(folder)
@@ -174,7 +161,7 @@ def _eval_dirs(folder, eval_dir):
 
 
 def _read_telemetry(path, steps_before):
-    """Returns records by step; truncated and malformed lines are skipped."""
+    """Returns records by step, without truncated and malformed lines."""
     records = {}
     try:
         with open_regular(path) as file:

@@ -178,13 +178,7 @@ def add_checkpoints(page: Page, runs: Sequence[RunData]) -> None:
 def add_next_steps(
     page: Page, runs: Sequence[RunData], next_steps: Callable[[RunData], dict[str, str]]
 ) -> None:
-    """Adds the commands that resume, export and evaluate each run.
-
-    Args:
-        page: the page.
-        runs: the runs.
-        next_steps: see `writing.write`.
-    """
+    """Adds the commands that resume, export and evaluate each run, see `writing.write`."""
     children = []
     for run in runs:
         for title, command in next_steps(run).items():

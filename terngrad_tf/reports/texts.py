@@ -6,12 +6,12 @@ from xml.etree import ElementTree
 from terngrad_tf.reports.page import table
 from terngrad_tf.reports.reading import RunData
 
-# Label of the axis of steps.
+# Label of an axis.
 STEP = "step"
 
 
 def shown(value: object) -> str:
-    """Formats a value: numbers with four digits or as integers, None as a dash."""
+    """Formats numbers with four digits or as integers, None as a dash."""
     if value is None:
         return "–"
     if isinstance(value, float):
@@ -32,12 +32,7 @@ def last(curve: Mapping[int, float]) -> float | None:
 def by_run(
     runs: Sequence[RunData], rows: Mapping[str, Callable[[RunData], str]]
 ) -> ElementTree.Element:
-    """Creates a table with one column per run.
-
-    Args:
-        runs: the runs.
-        rows: dict from a row's title to a function that maps a run to its text.
-    """
+    """Creates a table with one column per run; `rows` maps titles to functions of a run."""
     return table(
         ["", *(run.name for run in runs)],
         [[title, *(text(run) for run in runs)] for title, text in rows.items()],
@@ -45,7 +40,7 @@ def by_run(
 
 
 def line_name(runs: Sequence[RunData], run: RunData, name: str) -> str:
-    """Returns the name of a chart's line, which contains the run's name if there are several."""
+    """Returns the name of a chart's line, with the run's name if there are several."""
     return name if len(runs) == 1 else run.name if not name else f"{run.name}: {name}"
 
 

@@ -28,8 +28,8 @@ def write(
         output: path of the HTML file; an existing file is replaced once the report is complete.
         eval_dirs: further folder of evaluations of each run. Default: none; see
             `reading.read_run_data`.
-        next_steps: function of a `reading.RunData` that returns a dict from a possible next step
-            to its command. Default: none.
+        next_steps: function from a `reading.RunData` to a dict from a possible next step to its
+            command. Default: none.
 
     Returns:
         `pathlib.Path` of the file.
@@ -81,11 +81,7 @@ def write_or_warn(
     output: str | os.PathLike,
     next_steps: Callable[[reading.RunData], dict[str, str]],
 ) -> None:
-    """Calls `write` at the end of a run and logs the report's path, or a warning on failure.
-
-    Args:
-        folders, output, next_steps: see `write`.
-    """
+    """Calls `write` at the end of a run and logs the report's path, or a warning on failure."""
     try:
         log(f"report: {write(folders, output, next_steps=next_steps)}")
     except Exception as error:  # the run itself has succeeded

@@ -1,7 +1,6 @@
 """Parts that all programs share: training, evaluation, run folders, optimizers, schedules.
 
-Names are loaded at first use, so that programs that only print their help, which comes from the
-configurations, do not load TensorFlow.
+Names load at first use: programs that only print their help do not load TensorFlow.
 """
 
 import importlib

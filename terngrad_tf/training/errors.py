@@ -24,16 +24,12 @@ class DivergedError(RuntimeError):
         self.checkpoint = checkpoint
 
 
-# System errors for files that became unwritable.
+# Errors of files that became unwritable.
 _WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
 def write_failure(error: BaseException | None) -> str | None:
-    """Returns one line on a file that could not be written, as on a full disk, or None.
-
-    Args:
-        error: exception, of Python or of TensorFlow.
-    """
+    """Returns one line on a file that could not be written, as on a full disk, or None."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _WRITE_ERRORS:
             return f"{error.filename or 'a file'} cannot be written: {error.strerror}"

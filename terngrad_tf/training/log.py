@@ -1,7 +1,6 @@
-"""Log lines on standard output.
+"""Log lines on standard output, in TernGrad's format, which scripts read.
 
-The lines have TernGrad's format, which scripts read; absl.logging writes to standard error, in its
-own format. On a terminal, lines are wrapped between words.
+absl.logging would write to standard error, in its own format.
 """
 
 import datetime
@@ -29,11 +28,7 @@ def say(text: str) -> None:
 
 
 def log_freq(tasks: "Tasks | None") -> int:
-    """Returns the number of steps between log lines: 10, or 30 in a cluster.
-
-    Args:
-        tasks: `TernGradStrategy.tasks`.
-    """
+    """Returns the number of steps between log lines: 10, or 30 in a cluster."""
     return _LOG_FREQ if tasks is None else _CLUSTER_LOG_FREQ
 
 
@@ -45,16 +40,7 @@ def log_worker(
     seconds: float,
     precision_at_1: float,
 ) -> None:
-    """Prints the progress of a worker of a cluster.
-
-    Args:
-        worker: number of the worker.
-        step: number of steps done.
-        loss: the loss.
-        examples_per_second: speed of the worker.
-        seconds: time per step.
-        precision_at_1: fraction of the examples whose class has the largest logit.
-    """
+    """Prints the progress of a worker of a cluster."""
     say(
         f"Worker {worker}: {datetime.datetime.now()}: step {step}, loss = {loss:.2f}"
         f"({examples_per_second:.1f} examples/sec; {seconds:.3f}  sec/batch), "

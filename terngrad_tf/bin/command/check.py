@@ -51,14 +51,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: command line without the program's name.
-
-    Returns:
-        The exit status.
-    """
+    """Runs the command with the words after its name; returns the exit status."""
     values = parser().parse_args(arguments)
     try:
         hosts = parse_hosts(values.hosts)
@@ -69,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr)
         return STATUS_ERROR
     if weights is not None:
-        # TensorFlow loads about as long as links are measured.
+        # Loading TensorFlow takes about as long as measuring links.
         threading.Thread(target=_exchange_model, daemon=True).start()
     environment = remote_options.environment()
     options = shlex.split(values.ssh)
@@ -115,7 +108,7 @@ def _table(found):
 
 
 def _steps(links, num_machines, weights):
-    """Yields lines on the expected time of a gradient exchange over the slowest link."""
+    """Yields lines on the expected time of an exchange over the slowest link."""
     exchange_model, link_type, job_type, share = _exchange_model()
     slowest = min(link.bits_per_second for link in links)
     longest = max(link.round_trip for link in links)

@@ -5,13 +5,10 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A subcommand of `terngrad`.
+    """A subcommand of `terngrad`; `text` is its purpose in `--help`.
 
-    Args:
-        module: dotted name of the module with `run`.
-        text: purpose, for `--help`.
-        takes_arguments: True if `run` takes the command line and returns the exit status. Default
-            False: `run` reads `sys.argv` and ends the process.
+    `run` of `module` takes the command line and returns the exit status if it `takes_arguments`;
+    else it reads `sys.argv` and ends the process.
     """
 
     module: str
@@ -80,9 +77,6 @@ ALL = {**COMMANDS, **EXPERIMENTS}
 
 def find(words: list[str]) -> tuple[str, list[str]]:
     """Returns the subcommand at the start of a command line, and the words after it.
-
-    Args:
-        words: the command line after `terngrad`, not empty.
 
     Example:
         >>> find(["convert", "folder", "photos"])

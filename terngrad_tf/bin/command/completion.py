@@ -59,14 +59,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: its command line, without the program's name.
-
-    Returns:
-        The exit status.
-    """
+    """Runs the command with the words after its name; returns the exit status."""
     if arguments[:1] == ["words"]:  # called by the scripts; any word may follow
         print("\n".join(complete(arguments[1:])))
     else:
@@ -75,10 +68,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def complete(typed: Sequence[str]) -> list[str]:
-    """Returns completions of the last word of a command line; none if files may follow.
-
-    Args:
-        typed: words after `terngrad`, the last one unfinished or empty.
+    """Returns completions of the last, unfinished word of a command line; none if files may follow.
 
     Example:
         >>> complete(["mnist_train", "--grad"])

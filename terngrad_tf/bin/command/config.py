@@ -45,14 +45,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: its command line, without the program's name.
-
-    Returns:
-        The exit status.
-    """
+    """Runs the command with the words after its name; returns the exit status."""
     values = parser().parse_args(arguments)
     try:
         if values.command:
@@ -125,6 +118,6 @@ def _value(option, text):
         number = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
-    # Names such as 007 or 1_0 stay text, since a number would lose characters.
+    # A number would lose characters of names such as 007 or 1_0.
     is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
     return number if is_number and str(number) == text else text

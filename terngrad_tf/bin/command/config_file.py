@@ -12,28 +12,20 @@ from terngrad_tf.bin.command.options import Option, options_of
 from terngrad_tf.common import files
 from terngrad_tf.common.arguments import did_you_mean, shown
 
-# Part of Python since 3.11; tomli has the same functions.
+# In Python since 3.11; tomli has the same functions.
 tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 NAME = "terngrad.toml"
 
 
 def read(path: str) -> dict[str, dict[str, Any]]:
-    """Returns {subcommand: {option: value}} of a file.
-
-    Args:
-        path: of a TOML file.
-
-    Raises:
-        ValueError: names the file, the table and what is wrong.
-        OSError: the file cannot be read.
-    """
+    """Returns {subcommand: {option: value}} of a TOML file."""
     with files.open_regular(path) as file:
         return parse(path, file.read())
 
 
 def parse(path: str, content: bytes) -> dict[str, dict[str, Any]]:
-    """Like `read`, for the content of a file; `path` is for messages."""
+    """Like `read`, for a file's content; `path` is for messages."""
     try:
         tables = tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -48,14 +40,6 @@ def parse(path: str, content: bytes) -> dict[str, dict[str, Any]]:
 
 def arguments(path: str, table: dict[str, Any], command: str) -> list[str]:
     """Returns the options of a subcommand in a file as words of a command line.
-
-    Args:
-        path: of the file, for messages.
-        table: {option: value} of the subcommand.
-        command: one of `commands.ALL`.
-
-    Raises:
-        ValueError: the subcommand has no such option, or the option takes no such value.
 
     Example:
         >>> arguments("terngrad.toml", {"hosts": ["host1", "host2"], "sync": True}, "run")
@@ -73,7 +57,7 @@ def arguments(path: str, table: dict[str, Any], command: str) -> list[str]:
 
 
 def find_option(known: dict[str, Option], key: str) -> Option | None:
-    """Returns the option with a name, or None; `-` and `_` are equal in names."""
+    """Returns the option with a name, or None; `-` and `_` are equal."""
     return known.get(key) or known.get(key.replace("_", "-")) or known.get(key.replace("-", "_"))
 
 
@@ -95,15 +79,7 @@ def _words(path, command, option, value):
 
 
 def with_table(text: str, command: str, table: dict[str, Any]) -> str:
-    """Returns the text of a file with the table of one subcommand replaced or added.
-
-    The rest of the text, comments included, is unchanged.
-
-    Args:
-        text: of a TOML file.
-        command: one of `commands.ALL`.
-        table: {option: str, int, float or bool}.
-    """
+    """Returns a TOML text with one subcommand's table replaced or added; the rest is unchanged."""
     name = command if command.isidentifier() else json.dumps(command)
     # JSON and TOML write these values alike.
     lines = [

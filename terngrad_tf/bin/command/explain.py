@@ -30,14 +30,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: command line without the program's name.
-
-    Returns:
-        The exit status: 0, or 2 if the page has no such message.
-    """
+    """Runs the command with the words after its name; returns 0, or 2 for an unknown message."""
     values = parser().parse_args(arguments)
     try:
         known = messages.messages()

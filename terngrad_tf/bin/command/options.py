@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from terngrad_tf.bin.command.commands import ALL
 
-# Flags that describe a program instead of running it, name a file of flags, or end the options.
+# Flags that describe a program, name a file of flags, or end the options.
 _NOT_OPTIONS = {
     "help",
     "helpshort",
@@ -22,19 +22,13 @@ _NOT_OPTIONS = {
     "h",
     "module",
 }
-# An option of `terngrad run`, `check` or `config` in the help text, with its placeholder.
+# An option with its placeholder, in argparse's help.
 _SHOWN = re.compile(r"(?:^  |, )--([a-z][a-z-]*)( [^\s,]+)?", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """An option of a subcommand.
-
-    Args:
-        name: the text after `--`.
-        is_switch: True if the option needs no value.
-        can_be_off: True if `--no<name>` turns the option off.
-    """
+    """An option of a subcommand; `--no<name>` exists if the option can be off."""
 
     name: str
     is_switch: bool = False
@@ -42,11 +36,7 @@ class Option:
 
 
 def options_of(command: str) -> dict[str, Option]:
-    """Returns {name: `Option`} of a subcommand.
-
-    Args:
-        command: name in `commands.ALL`.
-    """
+    """Returns {name: `Option`} of a subcommand in `commands.ALL`."""
     module = importlib.import_module(ALL[command].module)
     if ALL[command].takes_arguments:
         shown = _SHOWN.findall(module.parser().format_help())
@@ -58,7 +48,7 @@ def options_of(command: str) -> dict[str, Option]:
                 continue
             is_switch = flag.findtext("type") in ("bool", "boolean")
             found.append(Option(flag.findtext("name") or "", is_switch, is_switch))
-        # Programs on argparse list `--no<name>` as a separate option.
+        # Programs on argparse list `--no<name>` separately.
         off = {f"no{option.name}" for option in found if option.can_be_off}
         found = [option for option in found if option.name not in off]
     return {option.name: option for option in found if option.name not in _NOT_OPTIONS}

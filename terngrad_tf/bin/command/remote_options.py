@@ -8,11 +8,7 @@ PORT = 2222
 
 
 def add_options(parser: Any) -> None:
-    """Adds `--python` and `--ssh` to a parser, or to a group of its arguments.
-
-    Args:
-        parser: object with argparse's `add_argument`.
-    """
+    """Adds `--python` and `--ssh` to a parser, or to a group of its arguments."""
     parser.add_argument(
         "--python",
         default=sys.executable,
@@ -24,5 +20,5 @@ def add_options(parser: Any) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Returns the variables that the other machines' Python may need to find terngrad_tf."""
+    """Returns variables that other machines' Python may need to find terngrad_tf."""
     return {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}

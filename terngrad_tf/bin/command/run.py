@@ -30,14 +30,7 @@ _PASSED = ("TF_", "XLA_", "KERAS_", "TERNGRAD_TF_", "PYTHONPATH")
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: command line without the program's name.
-
-    Returns:
-        The exit status.
-    """
+    """Runs the command with the words after its name; returns the exit status."""
     values = parser().parse_args(arguments)
     if values.background is None or values.dry_run:
         return _report_end(_result(values, lambda: None))[0]
@@ -107,7 +100,7 @@ def _run(values, started: Callable[[], None]):
 
 
 def _place(values, environment):
-    """Returns this machine's place if the command is started on each machine, else None."""
+    """Returns this machine's place if each machine starts the command, else None."""
     own = (values.nodes, values.node, values.chief)
     lists = [option for option, value in run_options.places(values) if value]
     if len(lists) > 1:
@@ -151,7 +144,7 @@ def _plan(values, environment, each, token):
         if not name or not equals and name not in environment:
             raise ValueError(f"`--env` must be NAME=VALUE, or a variable set here: {shown(entry)}")
         passed[name] = value if equals else environment[name]
-    # Lines should appear when written, and apart from TensorFlow's remarks.
+    # Lines appear when written, and apart from TensorFlow's.
     passed.setdefault("PYTHONUNBUFFERED", "1")
     passed.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if values.token_file is not None:
@@ -197,7 +190,7 @@ def _token(values):
 
 
 def _ports_of(place, count):
-    """Returns the ports of a machine's processes: after the chief's, on which machine 0 listens."""
+    """Returns the ports of a machine's processes; machine 0 listens on the chief's."""
     first = place.chief[1] + 1 + place.offset
     return list(range(first, first + count))
 

@@ -180,11 +180,7 @@ def _add_manner(how):
 
 
 def places(values: argparse.Namespace) -> tuple[tuple[str, str | None], ...]:
-    """Returns (option, value) of the options that list the machines of all processes.
-
-    Args:
-        values: parsed options.
-    """
+    """Returns (option, value) of the options that list all machines."""
     return (
         ("-H", values.hosts),
         ("--worker-hosts", values.worker_hosts),
@@ -196,11 +192,7 @@ def check(values: argparse.Namespace, is_by_hand: bool) -> None:
     """Checks ranges of options, and options that limit one another.
 
     Args:
-        values: parsed options.
         is_by_hand: whether each machine starts the command.
-
-    Raises:
-        ValueError: an option must not be given here, or has an invalid value.
     """
     if values.np is not None and values.np < 1:
         raise ValueError(f"`-np` must be a positive integer. Received: -np={values.np}")

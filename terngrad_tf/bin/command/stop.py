@@ -38,14 +38,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: command line without the program's name.
-
-    Returns:
-        The exit status.
-    """
+    """Runs the command with the words after its name; returns the exit status."""
     values, status = parser().parse_args(arguments), 0
     for log in values.logs:
         try:

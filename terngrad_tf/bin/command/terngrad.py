@@ -14,14 +14,7 @@ STATUS_ERROR = 2
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs a subcommand.
-
-    Args:
-        argv: command line, the program's name first.
-
-    Returns:
-        The exit status. Programs end the process themselves.
-    """
+    """Runs a subcommand; returns the exit status, unless the program ends the process."""
     words, path = list(argv[1:]) or ["--help"], config_file.path_of_folder()
     if words[0] == "--config":
         if not words[1:]:
@@ -50,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
     program = importlib.import_module(ALL[name].module)
     if ALL[name].takes_arguments:
         return program.run(rest)
-    # Programs show the first word as their name.
+    # Programs show this as their name.
     sys.argv = [f"terngrad {name}", *rest]
     program.run()
     return 0

@@ -18,7 +18,7 @@ if typing.TYPE_CHECKING:
 SOURCES = ("worker_hosts", "rank_table_file", "slurm")
 WORKER = "worker"
 PORT = 2222
-# More than the number of tasks of a node.
+# More than a node's tasks.
 _MANY = 1 << 16
 
 
@@ -57,11 +57,7 @@ class ClusterFlags(Config):
     )
 
     def arguments(self) -> dict[str, Any]:
-        """Returns arguments of `TernGradStrategy`, by name, for the rendezvous.
-
-        Raises:
-            UserError: the file holds no valid token.
-        """
+        """Returns `start_timeout` and `token` of the rendezvous."""
         from terngrad_tf.common import tokens
 
         token = None
@@ -79,19 +75,7 @@ class ClusterFlags(Config):
     def resolver(
         self, job_name: str = WORKER, ps_hosts: str = ""
     ) -> "tf.distribute.cluster_resolver.ClusterResolver | None":
-        """Returns the resolver of the cluster that the flags or `TF_CONFIG` describe.
-
-        Args:
-            job_name: this process's job. Default "worker".
-            ps_hosts: addresses of parameter servers. Default "" (none).
-
-        Returns:
-            A `tf.distribute.cluster_resolver.ClusterResolver` with this process's place; None
-            without a cluster.
-
-        Raises:
-            UserError: flags contradict each other.
-        """
+        """Returns the resolver of the cluster in flags or `TF_CONFIG`, or None."""
         import tensorflow as tf
 
         from terngrad_tf import distribute
@@ -121,8 +105,8 @@ class ClusterFlags(Config):
                         self.rank_table_file, self.rank_id, port=self.port
                     )
                 if self.slurm:
-                    # A process uses the GPUs that srun assigns, possibly none; by default, the
-                    # resolver would count them with nvidia-smi.
+                    # srun assigns GPUs, possibly none; by default, the resolver would count
+                    # them with nvidia-smi.
                     return tf.distribute.cluster_resolver.SlurmClusterResolver(
                         port_base=self.port,
                         gpus_per_node=_MANY,
@@ -138,9 +122,9 @@ class ClusterFlags(Config):
 
 
 def define(values: FlagValues, kind: type[ClusterFlags] = ClusterFlags) -> None:
-    """Defines the flags of `kind` and --max_restarts in `values`, an `absl.flags.FlagValues`."""
+    """Defines the flags of `kind` and --max_restarts."""
     flags.define(values, kind)
-    # Checked here, since it is needed before any configuration is made.
+    # Checked here: needed before any configuration exists.
     flags.define_within(
         values,
         "max_restarts",
@@ -153,13 +137,6 @@ def define(values: FlagValues, kind: type[ClusterFlags] = ClusterFlags) -> None:
 
 
 def arguments(values: FlagValues) -> dict[str, Any]:
-    """Returns arguments of `training.train` and `train_in_subspace`, by name, for the cluster.
-
-    Args:
-        values: parsed `absl.flags.FlagValues`. Default without a cluster: one process.
-
-    Raises:
-        UserError: flags contradict each other.
-    """
+    """Returns arguments of `training.train` and `train_in_subspace` for the cluster."""
     own = flags.config_of(values, ClusterFlags)
     return {"cluster_resolver": own.resolver(), **own.arguments()}

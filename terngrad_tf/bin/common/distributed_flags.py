@@ -17,7 +17,7 @@ if typing.TYPE_CHECKING:
     from terngrad_tf.distribute import Membership
 
 
-# TernGrad's programs for a cluster save by time, and have a batch size per process.
+# TernGrad's programs for a cluster save by time.
 _DEFAULTS = {
     "train_dir": "/tmp/dataset_distributed_train",
     "save_interval_secs": 600.0,
@@ -94,7 +94,7 @@ class DistributedFlags(cluster_flags.ClusterFlags):
             )
 
     def arguments(self) -> dict[str, Any]:
-        """See `ClusterFlags`; parameter servers and their workers take no token."""
+        """See `ClusterFlags`; asynchronous training takes no token."""
         found = super().arguments()
         if self.async_training:
             if self.token_file:
@@ -122,18 +122,9 @@ def join(
     cluster: "tf.distribute.cluster_resolver.ClusterResolver",
     train_dir: str,
 ) -> "Membership | None":
-    """Waits for workers that come and go, and returns those that train.
-
-    Args:
-        values: parsed `absl.flags.FlagValues`.
-        cluster: cluster resolver of all workers.
-        train_dir: folder of the run.
-
-    Returns:
-        The workers' `Membership`; None without --min_workers.
+    """Waits for workers that come and go, and returns those that train; None without --min_workers.
 
     Raises:
-        UserError: a flag's value is invalid, or the folder cannot be used.
         PeerError: too few workers are present, or their programs differ.
     """
     own = flags.config_of(values, DistributedFlags)
@@ -169,24 +160,19 @@ def define(values: FlagValues, **defaults: Any) -> None:
 
 
 def arguments(values: FlagValues) -> dict[str, Any]:
-    """Returns the results of `ClusterFlags.arguments` for parsed `absl.flags.FlagValues`."""
+    """Returns the results of `DistributedFlags.arguments`."""
     return flags.config_of(values, DistributedFlags).arguments()
 
 
 def cluster(values: FlagValues) -> "tf.distribute.cluster_resolver.ClusterResolver":
-    """Returns the resolver for parsed flags or `TF_CONFIG`, see `DistributedFlags.resolver`."""
+    """Returns the result of `DistributedFlags.resolver`."""
     return flags.config_of(values, DistributedFlags).resolver()
 
 
 def log_lines(
     values: FlagValues, cluster: "tf.distribute.cluster_resolver.ClusterResolver"
 ) -> list[str]:
-    """Returns lines that describe the processes, this process, and the kind of training.
-
-    Args:
-        values: parsed `absl.flags.FlagValues`.
-        cluster: cluster resolver.
-    """
+    """Returns lines that describe the processes, this process, and the kind of training."""
     jobs = cluster.cluster_spec().as_dict()
     # TF_CONFIG may call the first worker the chief.
     workers = [*jobs.get("chief", []), *jobs.get(cluster_flags.WORKER, [])]
@@ -207,14 +193,7 @@ def log_lines(
 
 
 def async_config(values: FlagValues) -> TrainConfig:
-    """Returns the `TrainConfig` of a worker for `parameter_server.train_async`.
-
-    Args:
-        values: parsed `absl.flags.FlagValues`.
-
-    Raises:
-        UserError: a flag's value is invalid.
-    """
+    """Returns a worker's `TrainConfig` for `parameter_server.train_async`."""
     if values.num_replicas_to_aggregate != -1:
         raise UserError(
             "`num_replicas_to_aggregate` must be -1 with async_training: each worker's gradients "
@@ -227,18 +206,7 @@ def async_config(values: FlagValues) -> TrainConfig:
 def sync_config(
     values: FlagValues, cluster: "tf.distribute.cluster_resolver.ClusterResolver"
 ) -> "tuple[TrainConfig, tf.distribute.cluster_resolver.ClusterResolver]":
-    """Returns arguments of a worker for `training.train`.
-
-    Args:
-        values: parsed `absl.flags.FlagValues`.
-        cluster: cluster resolver.
-
-    Returns:
-        (`TrainConfig`, a `tf.distribute.cluster_resolver.ClusterResolver` of the workers).
-
-    Raises:
-        UserError: a flag's value is invalid.
-    """
+    """Returns a worker's `TrainConfig` for `training.train`, and the resolver of the workers."""
     from terngrad_tf import distribute
 
     workers = distribute.workers_only(cluster)

@@ -21,13 +21,7 @@ from terngrad_tf.training.configs.eval_config import EvalConfig
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """Defaults of a data set's programs.
-
-    Args:
-        title: name of the data set in descriptions.
-        net: default of --net for training.
-        eval_subset: default of --subset for evaluation.
-    """
+    """Defaults of a data set's programs: title, --net of training, --subset of evaluation."""
 
     title: str
     net: str
@@ -44,14 +38,7 @@ EXPERIMENTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A command-line program.
-
-    Args:
-        description: description for --help.
-        define_flags: function that defines the flags in an `absl.flags.FlagValues`.
-        body: function of the parsed flags.
-        module: see `program.run_program`.
-    """
+    """A command-line program; `module`: see `program.run_program`."""
 
     description: str
     define_flags: Callable[..., None]
@@ -59,12 +46,7 @@ class Program:
     module: str | None = None
 
     def main(self, argv: Sequence[str], **options: Any) -> int:
-        """Runs the program; `argv` is its command line. Returns the exit status.
-
-        Args:
-            argv: list of str, the program's name first.
-            **options: see `program.run_program`.
-        """
+        """Runs the program; `argv` starts with its name. Returns the exit status."""
         return program.run_program(
             self.description, self.define_flags, self.body, argv, self.module, **options
         )
@@ -75,7 +57,7 @@ class Program:
 
 
 def training(dataset_name: str) -> Program:
-    """Returns the `Program` that trains on a data set, one of `EXPERIMENTS`."""
+    """Returns the program that trains on a data set, one of `EXPERIMENTS`."""
     experiment = EXPERIMENTS[dataset_name]
     return Program(
         f"Trains a network on {experiment.title} images with ternary or float gradients.",
@@ -85,7 +67,7 @@ def training(dataset_name: str) -> Program:
 
 
 def distributed_training(dataset_name: str) -> Program:
-    """Returns the `Program` that trains with a process on each of several hosts."""
+    """Returns the program that trains with a process on each of several hosts."""
     experiment = EXPERIMENTS[dataset_name]
     return Program(
         f"Trains a network on {experiment.title} images with a process on each of several hosts.",
@@ -96,7 +78,7 @@ def distributed_training(dataset_name: str) -> Program:
 
 
 def evaluation(dataset_name: str) -> Program:
-    """Returns the `Program` that evaluates runs on a data set, one of `EXPERIMENTS`."""
+    """Returns the program that evaluates runs on a data set, one of `EXPERIMENTS`."""
     return Program(
         f"Evaluates the checkpoints of a run of {dataset_name}_train, once or as they appear.",
         functools.partial(_define_evaluation, subset=EXPERIMENTS[dataset_name].eval_subset),

@@ -42,14 +42,9 @@ def define(
     texts: Mapping[str, str] | None = None,
     **defaults: Any,
 ) -> None:
-    """Defines a flag for each option of a configuration.
+    """Defines a flag for each option of a configuration, except those to `omit`.
 
-    Args:
-        values: `absl.flags.FlagValues` to define the flags in.
-        kind: subclass of `config.Config`.
-        omit: names of options without a flag.
-        texts: dict from names of options to help texts that replace the options'.
-        **defaults: defaults that replace the options', by name.
+    `texts` and `defaults` replace the options' help texts and defaults.
     """
     for field in config.options(kind):
         name = config.name_of(field)
@@ -60,16 +55,7 @@ def define(
 
 
 def config_of(values: flags.FlagValues, kind: type[_Config], **others: Any) -> _Config:
-    """Creates a configuration from parsed flags.
-
-    Args:
-        values: parsed `absl.flags.FlagValues`.
-        kind: subclass of `config.Config`; options without a flag keep their defaults.
-        **others: values of options without a flag.
-
-    Raises:
-        UserError: an option's value is invalid.
-    """
+    """Creates a configuration from parsed flags and `others`; other options keep their defaults."""
     names = map(config.name_of, config.options(kind))
     return kind.of(**{name: values[name].value for name in names if name in values} | others)
 

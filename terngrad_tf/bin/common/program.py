@@ -27,7 +27,7 @@ STATUS_INTERRUPTED = 130
 
 
 def _print_error(line):
-    # On a full disk, the status is reported without the line.
+    # On a full disk, the status is enough.
     with contextlib.suppress(OSError):
         print(line, file=sys.stderr, flush=True)
 
@@ -43,28 +43,23 @@ def run_program(
 ) -> int:
     """Parses flags and calls a program's main function.
 
-    Reports a wrong flag, folder or file as one line on standard error, see `one_line`. `--help`,
-    `--helpshort` and `--helpfull` print the flags, `--helpxml` prints them for other programs, and
-    `--version` prints the version.
+    Reports a wrong flag, folder or file as one line on standard error. Also handles `--help`,
+    `--helpshort`, `--helpfull`, `--helpxml` and `--version`.
 
     Args:
-        description: description of the program for `--help`.
-        define_flags: function that defines the program's flags in an `absl.flags.FlagValues`.
-        main: function of the parsed `FlagValues`.
-        argv: list of str, the program's name first.
-        module: name under which --max_restarts, a flag of the program, restarts it. Default: the
-            program has no such flag.
-        report: function of the line that says why the program failed. Default: writes it to
-            standard error.
-        takes_words: whether the command line may hold words that are not flags; `main` gets their
-            list as a second argument. Default False.
+        define_flags: function of an `absl.flags.FlagValues`.
+        main: function of the parsed flags and, if the program `takes_words`, of a list of the words
+            that are not flags.
+        argv: the command line, the program's name first.
+        module: name under which --max_restarts restarts the program. Default: no such flag.
+        report: function of the line that says why the program failed.
 
     Returns:
         The exit status: 0; 1 if training diverged; 2 for an error that the user can fix; 3 if
         another host of the cluster failed or is gone; 4 if a file could not be written, as on a
-        full disk; 75 if training saved and stopped because of SIGTERM, 76 if it did so to continue
-        with more workers; 130 after Ctrl-C; 128 plus the signal's number if a signal ended the
-        process that --max_restarts started.
+        full disk; 75 if training saved and stopped because of SIGTERM, 76 to continue with more
+        workers; 130 after Ctrl-C; 128 plus the signal's number if a signal ended the process that
+        --max_restarts started.
     """
     name = os.path.splitext(os.path.basename(argv[0]))[0]
 
@@ -106,7 +101,7 @@ def run_program(
     # Overrides the user's setting.
     os.environ["KERAS_BACKEND"] = "tensorflow"
     try:
-        # Imported here, so that --help and a mistyped flag do not load TensorFlow.
+        # Imported here: --help and a mistyped flag do not load TensorFlow.
         with capture_stderr(), without_collections():
             from terngrad_tf.distribute import NewcomersError, PeerError
             from terngrad_tf.training.errors import DivergedError, UserError, write_failure
@@ -134,11 +129,7 @@ def run_program(
 
 
 def run_and_exit(main: Callable[..., int]) -> NoReturn:
-    """Entry point of a console command: ends this process with the status of its program.
-
-    Args:
-        main: function of the command line and, by name, of `report`, see `run_program`.
-    """
+    """Ends this process with the status of its program, for a console command."""
     status = main(sys.argv, report=write_last_line)
     flush_or_drop(sys.stdout)
     flush_or_drop(sys.stderr)
@@ -158,7 +149,7 @@ def _define_help(values):
 
 
 def _check_arguments(arguments):
-    """Refuses arguments that absl and TensorFlow would not refuse, or not in one line."""
+    """Refuses arguments that absl and TensorFlow would not refuse in one line."""
     for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         try:
             argument.encode()

@@ -18,19 +18,14 @@ if typing.TYPE_CHECKING:
 
 
 FILE = "report.html"
-# Data sets with their own programs, which differ from others only in defaults.
+# Data sets with own programs, which differ in defaults only.
 _OWN_PROGRAMS = ("mnist", "cifar10", "imagenet", "flowers")
 _CLUSTER_PROGRAMS = ("mnist", "cifar10", "imagenet")
 _CLUSTER = ["--worker_hosts=HOST:PORT,HOST:PORT", "--task_id=NUMBER"]
 
 
 def write_beside(folder: str | os.PathLike, *others: str) -> None:
-    """Writes a report of finished runs as report.html into a folder; warns on failure.
-
-    Args:
-        folder: the run's folder, or a folder that holds several runs.
-        *others: names of the runs in the folder. Default: the folder is a run.
-    """
+    """Writes report.html of a run, or of `others` in its folder; warns on failure."""
     from terngrad_tf import reports
 
     folder = pathlib.Path(folder)
@@ -39,14 +34,7 @@ def write_beside(folder: str | os.PathLike, *others: str) -> None:
 
 
 def next_steps(run: RunData) -> dict[str, str]:
-    """Returns possible next steps with a run.
-
-    Args:
-        run: `reports.reading.RunData`.
-
-    Returns:
-        Dict from a step's title to the text of a command.
-    """
+    """Returns commands by title, for possible next steps with a run."""
     from terngrad_tf.training.evaluation import final_evaluation
 
     dataset, folder = run.identity["dataset_name"], str(run.folder.absolute())

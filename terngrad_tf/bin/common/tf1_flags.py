@@ -1,7 +1,6 @@
-"""Flags from TernGrad on TensorFlow 1 that no longer have an effect, but are checked.
+"""Flags from TensorFlow 1's TernGrad that have no effect, but are checked.
 
-`--size_to_binarize` and `--num_nodes` are options under those names; the others cannot change a
-run.
+`--size_to_binarize` and `--num_nodes` remain options.
 """
 
 import functools
@@ -29,7 +28,7 @@ def _check_encoding(name, value):
 
 
 def _check_tower(name, value, num_nodes):
-    """Raises UserError unless `value` is the number of one of `num_nodes` workers or -1."""
+    """Raises UserError unless `value` is a worker's number or -1."""
     if not -1 <= value < num_nodes:
         raise UserError(
             f"`{name}` must be the number of a worker, 0 to {num_nodes - 1}, or -1 for all. "
@@ -86,13 +85,13 @@ class EvaluationFlags(Config):
     )
 
     def check_run(self, checkpoint_dir: str, run: Mapping[str, Any]) -> None:
-        """Raises UserError unless a run, a result of `run_folder.read_run`, matches the flags."""
+        """Raises UserError unless a run, from `run_folder.read_run`, matches the flags."""
         identity = run["identity"]
         expected = self.values()
         tower = expected.pop("tower")
         for name, given in expected.items():
             trained = identity.get(name)
-            # A TensorFlow 1 checkpoint holds few of these values.
+            # A TensorFlow 1 checkpoint holds few of these.
             if None not in (given, trained) and given != trained:
                 raise UserError(
                     f"`{name}` must be that of the run in checkpoint_dir, {trained!r}. "
@@ -121,7 +120,7 @@ def eval_config(values: FlagValues) -> EvalConfig:
 def log_device_placement(values: FlagValues) -> None:
     """Makes TensorFlow print the device of every operation if the flags ask for it."""
     if values.log_device_placement:
-        # Imported here, since flags are printed and checked without TensorFlow.
+        # Imported here: flags are checked without TensorFlow.
         import tensorflow as tf
 
         tf.debugging.set_log_device_placement(True)

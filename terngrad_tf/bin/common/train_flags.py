@@ -9,7 +9,7 @@ from terngrad_tf.bin.common import flags, tf1_flags
 from terngrad_tf.training.configs.config import Config, configuration, harmless, option
 from terngrad_tf.training.configs.run_config import TrainConfig
 
-# Options of the programs for several processes (by time) and of the first phase (by epoch).
+# Options of cluster programs (by time) and of the first phase (by epoch).
 _BY_STEP = ("epochs", "save_epochs", "save_interval_secs", "save_summaries_secs")
 # Folders of TernGrad's commands.
 FOLDERS = {"data_dir": "/tmp/mydata", "train_dir": "/tmp/dataset_train"}

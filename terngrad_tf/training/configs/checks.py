@@ -13,16 +13,7 @@ _PATTERN = set("*?[]\\")
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """Numbers from `least` to `most`; `above` and `below` exclude these two.
-
-    Args:
-        least: smallest number, an integer.
-        most: largest number, an integer.
-        above: whether to exclude `least`. Default False.
-        below: whether to exclude `most`. Default False.
-        also: a further valid value. Default: none.
-        integer: whether only integers are valid. Default False.
-    """
+    """Numbers from `least` to `most`, or `also`; `above` and `below` exclude the bounds."""
 
     least: int
     most: int
@@ -32,7 +23,7 @@ class Range:
     integer: bool = False
 
     def __call__(self, name: str, value: Any) -> None:
-        """Raises UserError, which names rule and value, unless the value is in the range."""
+        """Raises UserError unless the value is in the range."""
         kinds = int if self.integer else (int, float)
         right = isinstance(value, kinds) and not isinstance(value, bool)
         # A NaN is in no range.
@@ -59,7 +50,7 @@ def integers(least: int, most: int, also: int | None = None) -> Range:
     return Range(least, most, also=also, integer=True)
 
 
-# The range of many options: no computer needs more, and every computer can represent it.
+# Enough for every computer, and representable on every computer.
 COUNT = integers(1, 2**31 - 1)
 COUNT_OR_0 = integers(0, 2**31 - 1)
 THREADS = integers(1, 1024)
@@ -102,7 +93,7 @@ def path(name: str, value: str | os.PathLike) -> None:
 def folder(name: str, value: str | os.PathLike) -> None:
     """Raises UserError for a path in which TensorFlow cannot find checkpoints.
 
-    TensorFlow searches by patterns, in which these characters have a meaning.
+    TensorFlow takes these characters for a pattern.
     """
     path(name, value)
     if found := sorted(_PATTERN & set(os.fspath(value))):

@@ -1,7 +1,6 @@
 """Nested configurations: options declare their meaning, allowed values and effects.
 
-The flags of the programs, the identity of a run and the comparison between the processes of a
-cluster follow from these declarations.
+Programs' flags, a run's identity and comparisons between processes follow from these declarations.
 """
 
 import dataclasses
@@ -36,7 +35,7 @@ def configuration(kind: type[_Kind]) -> type[_Kind]:
 class Config:
     """Base of the configurations: frozen dataclasses of options and of further configurations.
 
-    Options have unique names within a configuration, at any depth.
+    Options have unique names, at any depth.
 
     Raises:
         UserError: an option does not allow its value.
@@ -56,7 +55,7 @@ class Config:
 
     @classmethod
     def of(cls: type[_Self], **values: Any) -> _Self:
-        """Returns an instance with these values of its options at any depth, by name.
+        """Returns an instance with these values of its options at any depth.
 
         Raises:
             TypeError: an option is unknown, or one without a default is missing.
@@ -64,15 +63,11 @@ class Config:
         return _filled(cls, None, values)
 
     def changed(self: _Self, **values: Any) -> _Self:
-        """Returns a copy with other values of some options, given as for `of`."""
+        """Returns a copy with other values of some options, as for `of`."""
         return _filled(type(self), self, values)
 
     def values(self, which: str | None = None) -> dict[str, Any]:
-        """Returns a dict from the names of all options to their values.
-
-        Args:
-            which: "shared" selects the options declared as shared. Default: all.
-        """
+        """Returns the values of all options, or of shared ones if `which` is "shared", by name."""
         found = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -85,7 +80,7 @@ class Config:
         return found
 
     def identity(self) -> dict[str, Any]:
-        """Returns the values that identify the run, by the names of the options."""
+        """Returns the values that identify the run, by option."""
         found = {}
         for field in dataclasses.fields(self):
             value, matters = getattr(self, field.name), field.metadata.get("identity", True)
@@ -99,11 +94,7 @@ class Config:
 
 
 def values_before(kind: type[Config]) -> dict[str, Any]:
-    """Returns the values of runs that are older than an option, by the names of the options.
-
-    Args:
-        kind: subclass of `Config`.
-    """
+    """Returns the values of runs that are older than an option, by option."""
     return {
         name_of(field): field.metadata["before"]
         for field in options(kind)
@@ -112,7 +103,7 @@ def values_before(kind: type[Config]) -> dict[str, Any]:
 
 
 def options(kind: type[Config]) -> Iterator[dataclasses.Field]:
-    """Yields the fields of all options of a subclass of `Config` at any depth."""
+    """Yields the fields of all options at any depth."""
     for field in dataclasses.fields(kind):
         if _is_config(field.type):
             yield from options(field.type)
@@ -130,7 +121,7 @@ def _is_config(kind: Any) -> TypeGuard[type["Config"]]:
 
 
 def _filled(kind, base, values):
-    """Returns a configuration from values by name; others are from `base`, or defaults."""
+    """Returns a configuration from values by name, else from `base`, else defaults."""
     left = dict(values)
     made = _take(kind, base, left)
     if left:

@@ -39,7 +39,7 @@ class DataConfig(Config):
         "Skip unreadable records and log them. Default: an unreadable record is an error.",
         identity=False,
     )
-    # For own images; None: the number of labels.txt or of the data set.
+    # For own images. None: the number of labels.txt or of the data set.
     num_classes: int | None = None
 
     @property

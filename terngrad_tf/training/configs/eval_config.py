@@ -49,6 +49,5 @@ class EvalConfig(Config):
         True, "Evaluate the moving averages of the weights and of batch norm's statistics."
     )
     device: str = option("/gpu:0", "Device; the CPU if the device does not exist.")
-    # Called with each run found, as `run_folder.read_run` describes it; raises UserError for a
-    # wrong run.
+    # Called with each run found, see `run_folder.read_run`; raises UserError for a wrong run.
     check_run: Callable = dataclasses.field(default=lambda run: None)

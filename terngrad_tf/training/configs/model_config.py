@@ -103,7 +103,7 @@ class OptimizerConfig(Config):
 
     @property
     def decays_to_the_end(self) -> bool:
-        """True if the learning rate depends on the number of steps of the run."""
+        """True if the learning rate depends on the run's length."""
         line_to_the_end = self.learning_rate_decay_type == "linear" and self.decay_epochs is None
         return self.name != "adam" and (
             self.learning_rate_decay_type == "polynomial" or line_to_the_end

@@ -21,7 +21,7 @@ if typing.TYPE_CHECKING:
 _Self = typing.TypeVar("_Self", bound="RunConfig")
 
 
-# If time or epochs schedule TensorBoard's events, a recent record must exist.
+# If time or epochs schedule events, a recent record must exist.
 _STEPS_BETWEEN_RECORDS = 30
 
 
@@ -84,7 +84,7 @@ class GradientConfig(Config, QuantizationOptions):
             seed: the run's seed.
             float_steps: as for `Quantization`. Default None.
         """
-        # Not at the top: flags are parsed and checked without TensorFlow.
+        # Flags are parsed and checked without TensorFlow.
         from terngrad_tf.distribute import Quantization
 
         names = [field.name for field in dataclasses.fields(QuantizationOptions)]
@@ -132,7 +132,7 @@ class CheckpointConfig(Config):
 
     @property
     def statistics_freq(self) -> int:
-        """Steps from one record of the gradients' values to the next."""
+        """Steps between records of the gradients' values."""
         known = self.save_summaries_secs is None and self.save_epochs is None
         return self.save_iter if known else _STEPS_BETWEEN_RECORDS
 

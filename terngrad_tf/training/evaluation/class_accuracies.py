@@ -20,11 +20,8 @@ def tell_classes(
     """Logs the least accurate classes and writes all of them to classes.csv in `eval_dir`.
 
     Args:
-        by_class: int array [classes, 2]: the number of examples of each class, and of correct ones.
-            Classes without examples are omitted.
-        info: `slim_data.DatasetInfo` with the names of the classes; numbers replace missing
-            names.
-        eval_dir: folder of the evaluation; an earlier table is replaced.
+        by_class: int array [classes, 2]: examples of each class, and correct ones. Classes without
+            examples are omitted.
     """
     names = [""] * info.label_offset + list(info.labels)
     rows = [

@@ -27,7 +27,7 @@ from terngrad_tf.training.network import inception_checkpoint, pretrained
 from terngrad_tf.training.optimization import optimizers, schedules, statistics_average
 from terngrad_tf.training.storage import checkpoints, run_folder
 
-# Interval of checks whether the training has ended.
+# Interval of checks whether training has ended.
 _GLANCE_SECONDS = 1.0
 LAST, AVERAGE = "last weights", "moving average"
 
@@ -91,11 +91,11 @@ def evaluate(config: EvalConfig) -> EvalResult:
             try:
                 result = evaluate_checkpoint(path, run, config)
                 evaluated = path
-                # Networks and their functions form reference cycles. Python collects these by the
-                # number of objects, which is small for their size.
+                # Networks and their functions form few but large reference cycles, which Python
+                # collects late.
                 gc.collect()
             except UserError:
-                # Ignore a checkpoint that the trainer has rotated away; a newer one exists.
+                # The trainer may have rotated the checkpoint away; a newer one exists.
                 if pretrained.latest_checkpoint(config.checkpoint_dir) == path:
                     raise
                 continue
@@ -122,23 +122,10 @@ def _wait(config, max_steps):
 
 
 def evaluate_checkpoint(path: str, run: dict[str, Any], config: EvalConfig) -> EvalResult:
-    """Evaluates one checkpoint and writes its results for TensorBoard.
-
-    Args:
-        path: path of the checkpoint.
-        run: description of the run, from `run_folder.read_run`.
-        config: `EvalConfig`.
-
-    Returns:
-        An `EvalResult`.
-
-    Raises:
-        UserError: an option does not match the run.
-        slim_data.DataError: the data is missing or damaged.
-    """
+    """Evaluates one checkpoint and writes its results for TensorBoard."""
     config.check_run(run)
     name = config.data.dataset_name or run["identity"]["dataset_name"]
-    # For own images, training may have been given the number of classes.
+    # Training on own images may have set the number of classes.
     own_classes = run["identity"].get("num_classes")
     config = config.changed(dataset_name=name, num_classes=own_classes)
     batch_size = config.data.batch_size
@@ -188,7 +175,7 @@ def evaluate_checkpoint(path: str, run: dict[str, Any], config: EvalConfig) -> E
 
 
 def keeps_average(run: Mapping[str, Any]) -> bool:
-    """Returns True if a run's checkpoints hold a moving average; `run` as for `restore_network`."""
+    """Returns True if a run's checkpoints hold a moving average."""
     if inception_checkpoint.is_meant(run):
         return True
     # Training in a subspace has no average.
@@ -198,18 +185,10 @@ def keeps_average(run: Mapping[str, Any]) -> bool:
 def restore_network(
     path: str, run: dict[str, Any], restore_avg_var: bool
 ) -> tuple[keras.Model, int]:
-    """Builds the network of a run with the weights of a checkpoint.
+    """Builds a run's network with a checkpoint's weights; returns the number of steps, too.
 
     Args:
-        path: path of the checkpoint.
-        run: result of `run_folder.read_run`.
         restore_avg_var: whether to use the weights' moving average, if the run kept one.
-
-    Returns:
-        Pair of a `keras.Model` and the number of steps done.
-
-    Raises:
-        UserError: the checkpoint is damaged, or does not match.
     """
     if inception_checkpoint.is_meant(run):
         model = inception_checkpoint.load(path, run, averages=restore_avg_var)
@@ -226,7 +205,7 @@ def restore_network(
         return model, checkpoints.step_of(path)
     saved = averaging = optimizers.build_optimizer(identity["optimizer"], schedules.Constant(0.0))
     if identity.get("sync_every") or identity.get("sync_seconds"):
-        # With local steps, only the outer optimizer keeps averages.
+        # Only the outer optimizer keeps averages.
         momentum = identity.get("outer_momentum") or 0.0
         averaging = optimizers.build_outer(interval=1, learning_rate=0.0, momentum=momentum)
         saved = tf.Module()

@@ -19,16 +19,6 @@ def export(config: ExportConfig) -> pathlib.Path:
     Both take float32 images [n, side, side, channels], preprocessed as for evaluation, and return
     logits [n, classes]. `keras.models.load_model` reads the first once `terngrad_tf.models` is
     imported; `tf.saved_model.load` reads the second without it, as `serve`.
-
-    Args:
-        config: `ExportConfig`.
-
-    Returns:
-        `pathlib.Path` of the output.
-
-    Raises:
-        UserError: no run has a checkpoint there, or the output exists.
-        OSError: the output cannot be written.
     """
     checkpoint, run = pretrained.newest_checkpoint(config.checkpoint_dir)
     output = pathlib.Path(os.path.expanduser(config.output))

@@ -14,15 +14,7 @@ _BATCH_SIZE = 100
 
 
 def subset_of(dataset_name: str, subset: str | None = None) -> str:
-    """Returns the name of the split to evaluate on.
-
-    Args:
-        dataset_name: name of the data set.
-        subset: name of the split. Default: the first one that is not for training.
-
-    Raises:
-        UserError: the data set has no such split.
-    """
+    """Returns the split to evaluate on, by default the first that is not for training."""
     if subset is None:
         splits = slim_data.find_builder(dataset_name).info.splits
         return next(name for name in splits if name != "train")
@@ -42,17 +34,7 @@ def evaluate_weights(
 
     Args:
         checkpoint: path without ".index".
-        train_dir: folder of the run.
-        data_dir: folder with the TFRecords.
-        subset: split of the data set. Default: test or validation.
         eval_dir: folder for TensorBoard logs. Default: "eval" in train_dir.
-        average: whether to evaluate the moving average. Default False.
-
-    Returns:
-        An `EvalResult`.
-
-    Raises:
-        slim_data.DataError: the data is missing or damaged.
     """
     run: Any = run_folder.read_run(train_dir)  # the checkpoint's run
     subset = subset_of(run["identity"]["dataset_name"], subset)
@@ -75,10 +57,8 @@ def evaluate(
 ) -> dict[str, float]:
     """Evaluates like `evaluate_weights`, and prints the accuracies in MindSpore's format.
 
-    A line before reports the accuracies of the last weights and, if any, of the moving average.
-
-    Returns:
-        Dict with "top_1_accuracy" and "top_5_accuracy", of the last weights.
+    A line before reports last weights and, if any, their moving average. Returns the former's
+    "top_1_accuracy" and "top_5_accuracy".
     """
     print("============== Starting Testing ==============", flush=True)
     result = evaluate_weights(checkpoint, train_dir, data_dir, subset)

@@ -19,13 +19,11 @@ class Hits:
     """Correct predictions of a network.
 
     Args:
-        at_1: number of examples whose class has the largest logit.
-        at_5: number of examples whose class is among the five largest logits.
-        seen: number of examples.
-        loss: sum of the examples' cross-entropies, without weight decay or label smoothing;
-            infinite if the network lacks a class.
-        by_class: int64 array [classes, 2] with the number of examples of each class, and of those
-            in `at_1`.
+        at_1, at_5: numbers of examples whose class has the largest logit, or one of the five
+            largest.
+        loss: sum of cross-entropies, without weight decay or label smoothing; infinite if the
+            network lacks a class.
+        by_class: int64 array [classes, 2]: examples of each class, and those in `at_1`.
     """
 
     at_1: int
@@ -45,23 +43,17 @@ def count_hits(
     """Counts correctly classified examples and logs the progress.
 
     Args:
-        model: `keras.Model` that returns logits, the prediction first.
-        examples: `tf.data.Dataset` of batches of images and labels.
-        wanted: maximum number of examples.
-        batch_size: examples per batch.
+        model: returns logits, the prediction first.
         look: function called with the images of the first batch.
-
-    Returns:
-        `Hits`.
     """
 
     @tf.function
     def hits(images, labels):
-        # A network may have further outputs for training.
+        # Further outputs are for training.
         first = tf.nest.flatten(model(images, training=False))[0]
         logits = tf.cast(first, tf.float32)
         at_1, at_5 = (tf.cast(tf.math.in_top_k(labels, logits, k=k), tf.int64) for k in (1, 5))
-        # A class without an output in the network is never predicted.
+        # A class without an output is never predicted.
         known = labels < logits.shape[1]
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.where(known, labels, 0), logits)
         losses = tf.where(known, losses, math.inf)
@@ -73,7 +65,7 @@ def count_hits(
         sums = tf.reduce_sum(at_1), tf.reduce_sum(at_5), tf.reduce_sum(tf.cast(losses, tf.float64))
         return *sums, by_class
 
-    # Traced once for any batch size, since the last batch may be smaller.
+    # Traced once for any batch size: the last batch may be smaller.
     hits = hits.get_concrete_function(
         tf.TensorSpec([None, *model.input_shape[1:]], tf.float32), tf.TensorSpec([None], tf.int32)
     )

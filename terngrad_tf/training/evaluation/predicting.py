@@ -31,9 +31,8 @@ class Prediction:
     """Result of a network for an image.
 
     Args:
-        image: path of the file.
         classes: numbers of the likeliest classes, the likeliest first.
-        names: names of these classes, "" if unknown.
+        names: of these classes, "" if unknown.
         probabilities: softmax of the logits, for these classes.
     """
 
@@ -46,21 +45,12 @@ class Prediction:
 def predict(config: PredictConfig, paths: Sequence[str | os.PathLike[str]]) -> list[Prediction]:
     """Prints the likeliest classes of images, and writes them as a table.
 
-    Skips files that cannot be read and reports them at the end.
-
-    Args:
-        config: `PredictConfig`.
-        paths: image files, and folders of images, which are searched at any depth, in the order of
-            the names.
-
-    Returns:
-        A `Prediction` for each image.
+    Skips files that cannot be read and reports them at the end. Searches folders of images at any
+    depth, in the order of the names.
 
     Raises:
-        UserError: no run has a checkpoint there, or there is no image.
         slim_data.DataError: images cannot be read, after all others are printed and written; or a
-            file of the data set cannot be read. The message names the files.
-        OSError: the output cannot be written.
+            file of the data set cannot be read.
     """
     images = list(_find_images(paths))
     if not images:
@@ -86,14 +76,14 @@ def predict(config: PredictConfig, paths: Sequence[str | os.PathLike[str]]) -> l
         preprocessing=data.find_style(info, models.preprocessing(run["model"]["net"])),
         bad=bad,
     )
-    # Evaluated lazily, since `bad` is complete only for batches already made.
+    # Lazy: `bad` is complete only for batches already made.
     usable = (image for image in images if image not in bad)
     found = []
     for batch in batches:
         logits = tf.nest.flatten(model(batch, training=False))[0]
         rows = tf.nn.softmax(tf.cast(logits, tf.float32)).numpy()
         for image, row in zip(itertools.islice(usable, len(rows)), rows, strict=True):
-            # Equal probabilities: the class with the smaller number comes first.
+            # Of equal probabilities, the class with the smaller number comes first.
             best = np.argsort(-row, kind="stable")[: config.top].tolist()
             best_names = tuple(names[number] for number in best)
             probabilities = tuple(float(row[number]) for number in best)
@@ -121,7 +111,7 @@ def _find_images(paths: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
 
 
 def _class_names(info: slim_data.DatasetInfo, num_classes: int) -> list[str]:
-    """Returns the names of a network's classes, which are unknown for own images."""
+    """Returns the names of a network's classes, unknown for own images."""
     if info.num_classes != num_classes:
         return [""] * num_classes
     return [""] * info.label_offset + list(info.labels)

@@ -12,7 +12,7 @@ import slim_data
 from terngrad_tf.training.configs.data_config import DataConfig
 from terngrad_tf.training.errors import UserError
 
-# A TFRecord file ends with the checksum of its last record.
+# A TFRecord file ends with its last record's checksum.
 _CHECKSUM_BYTES = 4
 
 
@@ -21,16 +21,14 @@ class DatasetShard:
     """A part of a data set on disk, and the share that this process reads.
 
     Args:
-        num_classes: number of outputs of a network for the data set.
-        channels: channels of the images.
-        num_examples: number of records in the files of this process or, if processes have
-            different files, of all processes.
-        num_shards: number of processes that divide the files. Default 1.
-        index: number of this process among them. Default 0.
-        seed_offset: number added to the seed, so that processes with different files draw different
-            random numbers. Default 0.
+        num_classes: number of a network's outputs.
+        num_examples: number of records in this process's files or, if processes have different
+            files, of all processes.
+        num_shards: number of processes that divide the files; `index` is this process's.
+        seed_offset: added to the seed, so that processes with different files draw different random
+            numbers.
         shares_batches: whether processes take rows of the same batches, each reading all files, so
-            that a step's examples do not depend on the number of processes. Default False.
+            that a step's examples do not depend on the number of processes.
     """
 
     num_classes: int
@@ -54,17 +52,8 @@ def check_subset(name: str, subset: str) -> None:
 def find_dataset(config: DataConfig) -> DatasetShard:
     """Finds a data set on disk.
 
-    Args:
-        config: `DataConfig`. If it skips corrupt records, files may be damaged; records are then
-            counted up to the first one that hides the start of the next.
-
-    Returns:
-        A `DatasetShard`.
-
-    Raises:
-        UserError: the data set has no such split.
-        slim_data.DataError: the data set is unknown or its files are missing, empty or, unless
-            permitted, damaged.
+    If `config` skips corrupt records, files may be damaged; records are then counted up to the
+    first one that hides the start of the next.
     """
     name, _, subset = config.place
     check_subset(name, subset)
@@ -75,17 +64,7 @@ def find_dataset(config: DataConfig) -> DatasetShard:
 
 
 def fingerprint(config: DataConfig) -> str:
-    """Returns a digest of the files' names, sizes and last records' checksums.
-
-    Args:
-        config: `DataConfig`.
-
-    Returns:
-        A str.
-
-    Raises:
-        slim_data.DataError: the data set is unknown or its files are missing or empty.
-    """
+    """Returns a digest of the files' names, sizes and last records' checksums."""
     digest = hashlib.sha256()
     for path in slim_data.find_files(*config.place):
         with open(path, "rb") as file:
@@ -100,15 +79,6 @@ def among_processes(
     own: DatasetShard, fingerprints: Sequence[str], num_examples: Sequence[int], index: int
 ) -> DatasetShard:
     """Returns a process's part of the data: its share of common files, or all of its own files.
-
-    Args:
-        own: `DatasetShard` of this process.
-        fingerprints: list of str, `fingerprint` of each process's files.
-        num_examples: list of int, number of records of each process.
-        index: index of this process in both lists.
-
-    Returns:
-        A `DatasetShard`.
 
     Raises:
         UserError: some processes have the same files and others do not.
@@ -130,15 +100,7 @@ def among_processes(
 
 
 def find_style(info: slim_data.DatasetInfo, preprocessing: str) -> str | None:
-    """Returns a network's style, or None, the data set's default, if the data set lacks it.
-
-    Args:
-        info: `slim_data.DatasetInfo`.
-        preprocessing: result of `models.preprocessing`.
-
-    Raises:
-        UserError: no data set has such a style.
-    """
+    """Returns a network's style, or None, the data set's default, if the data set lacks it."""
     builders = slim_data.DATASETS.values()
     styles = {style for builder in builders for style in builder.info.preprocessings}
     if preprocessing not in styles:
@@ -160,21 +122,12 @@ def load(
 ) -> tf.data.Dataset:
     """Loads batches of images and labels by `slim_data.load`.
 
-    TensorFlow's autotuning is off: its thread sleeps up to a minute between checks, and users of
-    the data would have to wait until it wakes.
+    TensorFlow's autotuning is off: its thread sleeps up to a minute, and users of the data would
+    wait for it.
 
     Args:
-        config: `DataConfig`. By default, twice as many images as CPU cores are decoded
-            concurrently: results keep their order, so a slow image must not leave cores idle.
-        batch_size: images per batch.
-        image_size: height and width in pixels.
-        training: whether to shuffle and repeat.
-        preprocessing: see `find_style`.
-        **arguments: further arguments of `slim_data.load`.
-
-    Raises:
-        UserError: no data set has such a style.
-        slim_data.DataError: files are missing or an argument is out of range.
+        config: by default, twice as many images as CPU cores are decoded concurrently: results keep
+            their order, so a slow image must not leave cores idle.
     """
     examples = slim_data.load(
         *config.place,
@@ -193,7 +146,7 @@ def load(
 
 
 def without_autotuning(examples: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns a `tf.data.Dataset` with autotuning off, see `load`."""
+    """Returns a data set with autotuning off, see `load`."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return examples.with_options(options)

@@ -20,15 +20,7 @@ def find_shard(
 ) -> data.DatasetShard:
     """Returns the `data.DatasetShard` on which a process of a run trains.
 
-    Args:
-        config: `RunConfig`.
-        strategy: the strategy; all of its processes must call this. Default: a single process.
-        shares_batches: see `data.DatasetShard`. Default False.
-
-    Raises:
-        UserError: the data set has no such split, or the processes' files do not match.
-        slim_data.DataError: the data set is unknown or its files are missing or damaged.
-        PeerError: another process failed.
+    All processes of `strategy` must call this.
     """
     index = 0 if strategy is None else strategy.process_index
     if config.data.benchmark_mode:
@@ -75,15 +67,8 @@ def batches(
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Returns endless batches from step `first_step` on, for `model.fit` under a strategy.
 
-    Args:
-        config: `RunConfig`; batch_size counts all replicas.
-        first_step: number of steps done.
-        shard: `data.DatasetShard`. Default: this process reads all files.
-        strategy: the strategy. Default: none.
-
-    Returns:
-        A `tf.data.Dataset` or, in a cluster, a `tf.distribute.DistributedDataset` of this process's
-        part of the batches.
+    Without a shard, this process reads all files. In a cluster, the result is a
+    `tf.distribute.DistributedDataset` of this process's part.
     """
     if strategy is None or strategy.tasks is None:
         return _batches(config, shard, config.data.batch_size, first_step)
@@ -98,7 +83,7 @@ def batches(
             lambda context: rows_of_batches(config, shard, first_step, bounds)
         )
     batch_size = config.data.batch_size // strategy.num_replicas_in_sync
-    # The replicas of this process take batches in turn.
+    # The replicas take batches in turn.
     return strategy.distribute_datasets_from_function(
         lambda context: _batches(config, shard, batch_size, first_step * num_local)
     )
@@ -107,17 +92,10 @@ def batches(
 def rows_of_batches(
     config: RunConfig, shard: data.DatasetShard, first_step: int, bounds: Sequence[int]
 ) -> tf.data.Dataset:
-    """Returns the rows between bounds of a run's batches, split by replica, in turn.
+    """Returns the rows between bounds of a run's batches: one element per batch and replica.
 
     Args:
-        config: `RunConfig`.
-        shard: `data.DatasetShard`.
-        first_step: number of steps done.
-        bounds: ascending list of the first row of each of this process's replicas, and of the next
-            process's.
-
-    Returns:
-        A `tf.data.Dataset` with one element per batch and replica.
+        bounds: first row of each of this process's replicas, and of the next process's, ascending.
     """
     rows = bounds[0], bounds[-1]
     found = _batches(config, shard, config.data.batch_size, first_step, rows)

@@ -11,18 +11,7 @@ PIXEL = 0.5
 
 
 def find_dataset(config: DataConfig) -> data.DatasetShard:
-    """Describes a data set that need not be on disk.
-
-    Args:
-        config: `DataConfig`; the number of examples is the published data set's.
-
-    Returns:
-        A `data.DatasetShard`.
-
-    Raises:
-        UserError: the data set has no such split, or the split's size is unknown.
-        slim_data.DataError: the data set is unknown.
-    """
+    """Describes a data set that need not be on disk, with the published number of examples."""
     name, _, subset = config.place
     data.check_subset(name, subset)
     info = slim_data.info(name)
@@ -40,15 +29,8 @@ def load(
 ) -> tf.data.Dataset:
     """Returns endless batches of images with all values 0.5 and of uniformly drawn labels.
 
-    Args:
-        name: name of the data set that defines classes and channels.
-        batch_size: images per batch.
-        image_size: height and width in pixels.
-        seed: int, selects the labels.
-        start_step: number of batches to skip, as if they had been consumed.
-
-    Returns:
-        A dataset of (float32 `[batch, image_size, image_size, channels]`, int32 `[batch]`).
+    Elements are (float32 `[batch, image_size, image_size, channels]`, int32 `[batch]`). The data
+    set `name` defines classes and channels; `start_step` batches are skipped.
     """
     info = slim_data.info(name)
     images = tf.fill([batch_size, image_size, image_size, info.channels], PIXEL)

@@ -14,11 +14,10 @@ class Board:
     """Writes scalars and histograms into a folder.
 
     Args:
-        folder: path.
-        steps_before: steps of the run from which this run continues; TensorBoard shows this run's
-            steps after these. Default 0.
+        steps_before: steps of the run from which this run continues; this run's steps are shown
+            after these.
         first_step: steps done before a run begins or resumes. TensorBoard drops earlier events of
-            later steps, which will be repeated. Default: no events are dropped.
+            later steps, which will be repeated. Default: drops none.
 
     Raises:
         DataError: TensorBoard is not installed.
@@ -37,42 +36,26 @@ class Board:
         self._steps_before = steps_before
 
     def scalars(self, values: Mapping[str, Any], step: int) -> None:
-        """Writes numbers and flushes them to the file system, so that a kill loses none.
-
-        Args:
-            values: dict from a tag of `terngrad_tf.common.tags` to a number.
-            step: number of steps done.
-        """
+        """Writes numbers by tag of `common.tags`, and flushes them, so that a kill loses none."""
         with self._writer.as_default(step + self._steps_before):
             for tag, value in values.items():
                 tf.summary.scalar(tag, value)
         self._writer.flush()
 
     def text(self, tag: str, lines: Sequence[str], step: int) -> None:
-        """Writes lines of text, see `scalars`."""
+        """Writes lines of text."""
         with self._writer.as_default(step + self._steps_before):
             tf.summary.text(tag, lines)
 
     def histograms(self, values: Mapping[str, Any], step: int) -> None:
-        """Writes a histogram of each tensor.
-
-        Args:
-            values: dict from a tag to a tensor.
-            step: number of steps done.
-        """
+        """Writes a histogram of each tensor, by tag."""
         with self._writer.as_default(step + self._steps_before):
             for tag, value in values.items():
                 tf.summary.histogram(tag, value)
 
     def counts(self, tag: str, counted: Sequence[tuple[float, int]], step: int) -> None:
-        """Writes a histogram of counted elements.
-
-        Args:
-            tag: tag of the histogram.
-            counted: list of (value, number of elements with the value), values ascending.
-            step: number of steps done.
-        """
-        # `tf.summary.histogram` would need all the elements.
+        """Writes a histogram of (value, number of elements with the value), values ascending."""
+        # `tf.summary.histogram` would need all elements.
         metadata = tf.compat.v1.SummaryMetadata(
             plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="histograms")
         )
@@ -86,10 +69,10 @@ class Board:
 
 
 def _write_start(folder, step):
-    """Makes TensorBoard ignore earlier records from a step on.
+    """Makes TensorBoard ignore earlier records from a step on, which `tf.summary` cannot.
 
-    `tf.summary` cannot do so. TensorBoard reads files in the order of their names, and this file's
-    name precedes those that `tf.summary` creates from this second on.
+    TensorBoard reads files in the order of their names; this one precedes those that `tf.summary`
+    creates from this second on.
     """
     start = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
     now = time.time()

@@ -15,11 +15,7 @@ from terngrad_tf.training.storage import checkpoints
 
 
 class StepCounter(keras.callbacks.Callback):
-    """Base of callbacks that count optimizer steps from the start of the run, not of `fit`.
-
-    Args:
-        first_step: number of steps done before `fit`.
-    """
+    """Base of callbacks that count optimizer steps from the start of the run, not of `fit`."""
 
     model: keras.Model
 
@@ -39,10 +35,7 @@ class StepCounter(keras.callbacks.Callback):
 class StopOnDivergence(StepCounter):
     """Ends training with `DivergedError` after a step with a loss that is not finite.
 
-    Args:
-        first_step: number of steps done before `fit`.
-        manager: `tf.train.CheckpointManager`, for the last good checkpoint; None on processes
-            other than the chief.
+    `manager` names the last good checkpoint; None on processes other than the chief.
     """
 
     def __init__(self, first_step: int, manager: tf.train.CheckpointManager | None):
@@ -50,7 +43,7 @@ class StopOnDivergence(StepCounter):
         self._manager = manager
 
     def on_step_end(self, logs: dict[str, float]) -> None:
-        """Checks the running mean, which stays non-finite after one non-finite loss."""
+        """Checks the running mean, which stays non-finite after one such loss."""
         if not math.isfinite(logs["loss"]):
             raise DivergedError("the loss", self.step, checkpoints.last_good(self._manager))
 
@@ -58,13 +51,8 @@ class StopOnDivergence(StepCounter):
 class ProgressBar(StepCounter):
     """Shows a run's progress on one line of a terminal; has no effect elsewhere.
 
-    The log lines go to another stream, possibly a file, and are printed over it: rich.progress
-    would either draw them in the wrong stream or be broken by them.
-
-    Args:
-        first_step: number of steps done before `fit`.
-        last_step: number of steps of the whole run.
-        stream: text stream. Default: standard error.
+    Log lines go to another stream, possibly a file, and are printed over it: rich.progress would
+    draw them in the wrong stream or be broken by them.
     """
 
     WIDTH = 30

@@ -13,16 +13,10 @@ class EpochLog(StepCounter):
         epoch: 1 step: 625, loss is 5.2477064
         epoch time: 117246.345 ms, per step time: 187.594 ms
 
-    The loss is the mean over replicas, without regularization, over the steps since the last reset
-    of the metrics, that is, since the last log line. An epoch ends with the first step that
-    completes it; steps and time are counted from the end of the previous epoch, or the start of
+    The loss is the mean over replicas and over the steps since the last log line, without
+    regularization; `entropy_loss` finds it in the metrics' means. An epoch ends with the first step
+    that completes it; steps and time count from the end of the previous epoch, or the start of
     `fit`.
-
-    Args:
-        first_step: number of steps done before `fit`.
-        batch_size: images per step over all replicas.
-        num_examples: images per epoch.
-        entropy_loss: function of the metrics' means that returns the loss without regularization.
     """
 
     def __init__(
@@ -40,7 +34,7 @@ class EpochLog(StepCounter):
         self._steps = 0
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-        """Prints that training starts, and starts the clock."""
+        """Prints that training starts."""
         print("============== Starting Training ==============", flush=True)
         self._since = time.perf_counter()
 
@@ -63,12 +57,7 @@ class EpochLog(StepCounter):
 
 
 def last_step(epoch: int, batch_size: int, num_examples: int) -> int:
-    """Returns the number of steps after which an epoch, and all before it, are complete.
-
-    Args:
-        epoch: number of the epoch, from 1; 0 gives 0.
-        batch_size: images per step.
-        num_examples: images per epoch.
+    """Returns the number of steps after which an epoch (from 1; 0 gives 0) is complete.
 
     Example:
         >>> last_step(2, batch_size=10, num_examples=25)

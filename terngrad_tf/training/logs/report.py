@@ -12,24 +12,18 @@ from slim_data.common.extras import import_extra
 from terngrad_tf.common import tags
 from terngrad_tf.common.files import atomic_write
 
-# Links for which transfer times are reported, in bits per second.
+# Bits per second.
 LINKS = {"100 Mbit/s": 1e8, "1 Gbit/s": 1e9}
 
 
 def read_scalars(folder: str | os.PathLike) -> dict[str, dict[int, float]]:
-    """Reads the scalars in the TensorBoard logs of a folder.
+    """Reads scalars of TensorBoard logs: values by step, ascending, by tag.
 
-    If a run was stopped and resumed, the last value of a repeated step counts.
-
-    Args:
-        folder: path.
-
-    Returns:
-        Dict from a scalar's name to a dict from step to float, steps ascending.
+    The last value of a step repeated after a resume counts.
     """
     accumulator = import_extra("tensorboard.backend.event_processing.event_accumulator")
     tensors = accumulator.TENSORS
-    # All of a tag's values are kept, in the order in which they were written.
+    # Keeps all of a tag's values, in the order of writing.
     events = accumulator.EventAccumulator(
         str(folder), size_guidance={tensors: 0}, purge_orphaned_data=False
     )
@@ -45,13 +39,7 @@ def read_scalars(folder: str | os.PathLike) -> dict[str, dict[int, float]]:
 def training_seconds(
     scalars: Mapping[str, Mapping[int, float]], batch_size: int, steps_before: int = 0
 ) -> float:
-    """Returns the training time in seconds, summed over the log lines.
-
-    Args:
-        scalars: result of `read_scalars`.
-        batch_size: images per step over all replicas.
-        steps_before: see `Board`. Default 0.
-    """
+    """Returns the training time in seconds, summed over the log lines."""
     seconds, before = 0.0, steps_before
     for step, speed in scalars.get(tags.EXAMPLES_PER_SECOND, {}).items():
         seconds += (step - before) * batch_size / speed
@@ -62,24 +50,16 @@ def training_seconds(
 def seconds_on_link(
     scalars: Mapping[str, Mapping[int, float]], batch_size: int, bits_per_second: float
 ) -> dict[float, float]:
-    """Returns the seconds at which a run's loss is known if its bytes travel over a link.
+    """Returns {seconds: loss} of a run whose bytes travel over a link; {} without speeds or bytes.
 
-    The time of the steps is the measured one, without building the first, and the time of the bytes
-    is added.
-
-    Args:
-        scalars: result of `read_scalars`, of a run that continues no other.
-        batch_size: images per step over all replicas.
-        bits_per_second: rate of the link.
-
-    Returns:
-        Dict from seconds to the loss; empty if the run has no speeds or bytes.
+    The steps' time is measured, without building the first; the bytes' time is added. The run must
+    continue no other.
     """
     speeds, received = scalars.get(tags.EXAMPLES_PER_SECOND), scalars.get(tags.RECEIVED_BYTES)
     if not speeds or not received or not all(speed > 0 for speed in speeds.values()):
         return {}
     num_bytes = sum(received.values()) / len(received)
-    # The first line's time is that of building the step, mostly.
+    # The first line's time is mostly that of building the step.
     usual = dict(list(speeds.items())[1:]) or speeds
     found, before, seconds = {0: 0.0}, 0, 0.0
     for step, speed in usual.items():
@@ -92,10 +72,6 @@ def seconds_on_link(
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Formats a table; columns are as wide as their widest cell, the first left-aligned.
-
-    Args:
-        header: list of str.
-        rows: list of lists of str.
 
     Example:
         >>> print(table(["run", "loss"], [["float", "0.5"]]))
@@ -120,16 +96,14 @@ def plot(
     styles: Mapping[str, Mapping[str, Any]] | None = None,
     errors: Mapping[str, Mapping[Any, float]] | None = None,
 ) -> None:
-    """Draws curves side by side as a PNG.
+    """Draws curves side by side as a PNG; replaces the file once complete.
 
     Args:
-        path: file to write; an existing file is replaced once the new one is complete.
-        panels: dict from a panel's title to (label of the y axis, its scale "linear" or "log",
-            dict from a curve's label to a dict from step to value).
-        x_labels: dict from a panel's title to the label of its x axis. Default: "step".
-        styles: dict from a curve's label to options of matplotlib's lines. Default: none.
-        errors: dict from a curve's label to a dict from step to the length of its error bar.
-            Default: none.
+        panels: by title: label of the y axis, its scale "linear" or "log", and values by step, by
+            curve's label.
+        x_labels: label of the x axis, by panel's title. Default: "step".
+        styles: options of matplotlib's lines, by curve's label.
+        errors: length of the error bar by step, by curve's label.
     """
     figure = import_extra("matplotlib.figure").Figure(
         figsize=(6 * len(panels), 4), layout="constrained"

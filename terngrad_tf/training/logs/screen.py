@@ -35,12 +35,9 @@ def is_live() -> bool:
 
 @contextlib.contextmanager
 def show() -> Iterator["Screen | None"]:
-    """Shows a table while the context is open; nested contexts share it.
+    """Shows a table while the context is open; yields None if plain lines are preferred.
 
-    The table keeps its last state when the context ends for any reason.
-
-    Yields:
-        `Screen`; None if plain lines are preferred.
+    Nested contexts share the table, which keeps its last state at the end.
     """
     global _shown
     if _shown is not None or not is_live():
@@ -50,7 +47,7 @@ def show() -> Iterator["Screen | None"]:
 
     screen = Screen()
     with live.Live(screen, refresh_per_second=_REFRESHES_PER_SECOND) as display:
-        # A process of a cluster may end abruptly and would leave the terminal without its cursor.
+        # A process of a cluster may end abruptly and leave the terminal without its cursor.
         display.console.show_cursor(True)
         _shown = screen
         try:
@@ -66,34 +63,15 @@ class Screen:
         self._rows = {}
 
     def begin(self, name: str, batch_size: int, first_step: int, last_step: int) -> None:
-        """Adds or restarts a row whose step is being built.
-
-        Args:
-            name: name of the row.
-            batch_size: images per step.
-            first_step: number of steps done.
-            last_step: number of steps of the whole run.
-        """
+        """Adds or restarts a row whose step is being built."""
         self._rows[name] = Row(batch_size, first_step, last_step)
 
     def step(self, name: str, step: int, loss: float, accuracy: float) -> None:
-        """Updates a row after a step.
-
-        Args:
-            name: name of an existing row.
-            step: number of steps done.
-            loss: the loss.
-            accuracy: fraction of the examples whose class has the largest logit.
-        """
+        """Updates a row after a step."""
         self._rows[name].add(step, loss, accuracy)
 
     def note(self, name: str, text: str) -> None:
-        """Adds a row that shows only a text, or changes its text.
-
-        Args:
-            name: name of the row.
-            text: text of the row.
-        """
+        """Adds a row that shows only a text, or changes its text."""
         self._rows[name] = Note(text)
 
     def __rich__(self) -> Any:
@@ -124,7 +102,7 @@ class Note:
 
 
 class Row:
-    """A row of a `Screen` with figures; arguments: see `Screen.begin`."""
+    """A row of a `Screen` with figures."""
 
     def __init__(self, batch_size: int, first_step: int, last_step: int):
         self._batch_size = batch_size
@@ -139,7 +117,7 @@ class Row:
         """Adds a finished step with its loss and accuracy."""
         self._now = time.monotonic()
         if not self._count:
-            # Training time excludes the time to build the step.
+            # Excludes the time to build the step.
             self._since, self._first_step = self._now, step
         self._count += 1
         self._step = step
@@ -192,11 +170,7 @@ class Curve:
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
-    """Draws values as blocks of eight heights, from the smallest to the largest.
-
-    Args:
-        values: list of finite floats.
-        width: maximum number of characters; with more values, neighbours are averaged.
+    """Draws finite values as blocks of eight heights; averages neighbours beyond `width`.
 
     Example:
         >>> sparkline([8.0, 4.0, 2.0, 1.0])

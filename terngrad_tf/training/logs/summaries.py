@@ -15,16 +15,13 @@ from terngrad_tf.training.logs.triggers import Trigger
 class Histograms(StepCounter):
     """Writes histograms of variables and ternary gradients regularly.
 
-    Writes a histogram of each trainable variable. For each variable with a ternary gradient, if the
-    strategy recorded the last step, also writes the fraction of zeros and a histogram of the values
-    -scale, 0 and scale, both of the first replica.
+    For each ternary gradient recorded in the last step: the fraction of zeros and a histogram of
+    the values -scale, 0 and scale, of the first replica.
 
     Args:
-        first_step: number of steps done before `fit`.
-        variables_due: rule of `triggers` for variables, of the number of steps done.
-        gradients_due: rule for gradients, of the number of steps done before the last one.
-        board: `Board`.
-        statistics: function that returns the strategy's `gradient_statistics`.
+        variables_due: rule of the number of steps done.
+        gradients_due: rule of the number of steps done before the last one.
+        statistics: returns the strategy's `gradient_statistics`.
     """
 
     def __init__(
@@ -45,7 +42,7 @@ class Histograms(StepCounter):
         """Writes due histograms."""
         if self._variables_due(self.step):
             self._board.histograms(weights_of(self.model), self.step)
-        # The optimizer counts a step after exchanging the step's gradients.
+        # The optimizer counts a step after the exchange.
         if self._gradients_due(self.step - 1):
             for path, recorded in self._statistics().items():
                 # Steps with float gradients keep the previous record.
@@ -61,21 +58,15 @@ def _write(board, path, recorded, step):
 
 
 def weights_of(model: keras.Model) -> dict[str, Any]:
-    """Returns a `keras.Model`'s trainable variables by the tags of their histograms."""
+    """Returns a model's trainable variables by the tags of their histograms."""
     return {tags.weights(variable.path): variable.value for variable in model.trainable_variables}
 
 
 def write_network(model: keras.Model, images: tf.Tensor, board: Board, step: int) -> None:
     """Writes histograms of a network's weights and of its activations on some images.
 
-    Writes a histogram of each trainable variable, and a histogram and the fraction of zeros of the
-    output of each dense layer and each layer with an activation function.
-
-    Args:
-        model: `keras.Model`, from whose layers activations are read.
-        images: tensor [batch, height, width, channels].
-        board: `Board`.
-        step: number of steps done.
+    Activations: outputs of dense layers and of layers with an activation function, with their
+    fractions of zeros.
     """
     layers = [layer for layer in model.layers if _is_activation(layer)]
     outputs = keras.Model(model.input, [layer.output for layer in layers])(images, training=False)

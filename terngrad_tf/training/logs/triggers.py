@@ -5,15 +5,12 @@ from collections.abc import Callable
 
 from terngrad_tf.training.configs.run_config import CheckpointConfig
 
-# Returns True if something is due after this number of steps.
+# True if something is due after this number of steps.
 Trigger = Callable[[int], bool]
 
 
 def every_steps(steps: int) -> Trigger:
     """Returns a rule that is due after every `steps` steps.
-
-    Args:
-        steps: positive integer.
 
     Example:
         >>> due = every_steps(5)
@@ -27,9 +24,8 @@ def every_seconds(seconds: float, steps: int = 1, at_once: bool = False) -> Trig
     """Returns a rule that is due when `seconds` have passed since the last time.
 
     Args:
-        seconds: number of at least 0.
-        steps: the clock is checked only every `steps` steps. Default 1.
-        at_once: whether the first check is due. Default False: the clock starts now.
+        steps: the clock is checked only every `steps` steps.
+        at_once: whether the first check is due, or the clock starts now.
 
     Example:
         >>> due = every_seconds(1000.0, at_once=True)
@@ -55,7 +51,7 @@ def never(step: int) -> bool:
 
 
 def saving(config: CheckpointConfig) -> Trigger:
-    """Returns the rule for saving of a `CheckpointConfig`."""
+    """Returns the rule for saving."""
     if config.save_interval_secs is None:
         return every_steps(config.save_iter)
     return every_seconds(config.save_interval_secs)

@@ -1,10 +1,9 @@
 """Inception-v3 as saved by TensorFlow 1: the checkpoint `inception-v3-2016-03-01` and similar ones.
 
-Such a checkpoint is a file of named arrays, in TensorFlow's first format (one file, no ".index") or
-its second, without a description of the run. Its variables have the names of the 2016 inception
-library: `conv0/weights`, `conv0/BatchNorm/beta`, `mixed_35x35x256a/branch5x5/Conv_1/weights`,
-`logits/logits/biases`. If the run kept them, suffixes of these names hold the moving average
-(`.../ExponentialMovingAverage`) and the state of RMSProp.
+Such a checkpoint has TensorFlow's first format (one file, no ".index") or its second, and no
+description of the run. Variables have the names of the 2016 inception library: `conv0/weights`,
+`conv0/BatchNorm/beta`, `mixed_35x35x256a/branch5x5/Conv_1/weights`, `logits/logits/biases`.
+Suffixes mark moving averages (`.../ExponentialMovingAverage`) and the state of RMSProp, if kept.
 """
 
 import re
@@ -20,13 +19,13 @@ from terngrad_tf.training.optimization.statistics_average import StatisticsAvera
 from terngrad_tf.training.storage import checkpoints
 
 NET = "inception_v3"
-# Variables by which such a checkpoint is recognized.
+# Such checkpoints are recognized by these.
 _FIRST = "conv0/weights"
 _LOGITS = "logits/logits/weights"
 _AUXILIARY = "aux_logits/Conv/weights"
 
 _AVERAGE = "/ExponentialMovingAverage"
-# The mean of the squares and the accumulated steps, in the order of their creation.
+# Mean square and accumulated step, in the order of creation.
 _SLOTS = ("/RMSProp", "/RMSProp_1")
 
 _VARIABLES = {
@@ -45,8 +44,8 @@ _OUTER = {
 }
 _ONE, _FORK = ("1",), ("row", "column")
 _TWO, _THREE, _FOUR, _FIVE = ("1", "2"), ("1", "2", "3"), tuple("1234"), tuple("12345")
-# Groups of equal modules: {ours: theirs}, and the convolutions of each branch, whose scopes have
-# equal names and are distinguished by the order of their creation.
+# Groups of equal modules: {ours: theirs}, and the convolutions of each branch. Their scopes have
+# equal names, numbered by creation.
 _MODULES = (
     (
         {"5b": "35x35x256a", "5c": "35x35x288a", "5d": "35x35x288b"},
@@ -95,12 +94,7 @@ def scopes() -> dict[str, str]:
 def describe_run(path: str) -> dict[str, Any] | None:
     """Returns a description like `run_folder.read_run`'s of the run that saved a checkpoint.
 
-    Args:
-        path: path of the checkpoint without ".index".
-
-    Returns:
-        A JSON-compatible dict as from `run_folder.read_run` with "is_tensorflow_1"; None if the
-        file is not such a checkpoint.
+    It also has "is_tensorflow_1". None if the file is not such a checkpoint.
     """
     try:
         shapes = tf.train.load_checkpoint(path).get_variable_to_shape_map()
@@ -108,7 +102,7 @@ def describe_run(path: str) -> dict[str, Any] | None:
         return None
     if not {_FIRST, _LOGITS, _AUXILIARY} <= shapes.keys():
         return None
-    # The last window of the auxiliary head covers the remaining pixels: 5 of 299.
+    # The auxiliary head's last window covers the remaining pixels: 5 of 299.
     image_size = 48 * shapes[_AUXILIARY][0] + 59
     return {
         "is_tensorflow_1": True,
@@ -130,12 +124,12 @@ def describe_run(path: str) -> dict[str, Any] | None:
 
 
 def is_meant(run: Mapping[str, Any]) -> bool:
-    """Returns True if a description of a run is from `describe_run`."""
+    """Returns True if a description is from `describe_run`."""
     return run.get("is_tensorflow_1", False)
 
 
 def _step(path, shapes):
-    """Returns the number of steps from the file's name, or else from its counter."""
+    """Returns the number of steps from the file's name, else from its counter."""
     number = re.search(r"-(\d+)$", path)
     if number:
         return int(number[1])
@@ -146,19 +140,7 @@ def _step(path, shapes):
 
 
 def load(path: str, run: dict[str, Any], *, averages: bool) -> keras.Model:
-    """Builds the network of a checkpoint with its weights.
-
-    Args:
-        path: path of the checkpoint.
-        run: result of `describe_run`.
-        averages: whether to use the moving averages, also of the batch-norm statistics.
-
-    Returns:
-        A `keras.Model`.
-
-    Raises:
-        UserError: a weight is missing or has another shape.
-    """
+    """Builds a checkpoint's network with its weights, or moving averages (batch norm's, too)."""
     network = run["model"]
     model = models.build(
         network["net"], network["num_classes"], network["image_size"], network["channels"]
@@ -169,21 +151,12 @@ def load(path: str, run: dict[str, Any], *, averages: bool) -> keras.Model:
 
 
 def restore_all(path: str, model: keras.Model, average: StatisticsAverage) -> None:
-    """Restores a compiled network's weights, moving averages, optimizer state and step.
-
-    Args:
-        path: path of the checkpoint.
-        model: Inception-v3 with an `optimizers.RMSProp`.
-        average: `StatisticsAverage` of the network.
-
-    Raises:
-        UserError: a value is missing or has another shape.
-    """
+    """Restores a compiled network's weights, moving averages, RMSProp state and step."""
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     named = _named(model)
     name_of = {variable.path: name for variable, name in named}
     names = [name_of[variable.path] for variable in model.trainable_variables]
-    # The last variables, grouped: averages, means of the squares, accumulated steps.
+    # The last variables: averages, mean squares, accumulated steps.
     kept = [name + suffix for suffix in (_AVERAGE, *_SLOTS) for name in names]
     of_weights = zip(optimizer.variables[-len(kept) :], kept, strict=True)
     of_statistics = (
@@ -205,7 +178,7 @@ def _named(model):
 
 
 def _assign(path, names):
-    """Assigns values to variables, [(variable, name)], after checking that all exist."""
+    """Assigns values to [(variable, name)], after checking that all exist."""
     with checkpoints.reading(path):
         reader = tf.train.load_checkpoint(path)
         shapes = reader.get_variable_to_shape_map()

@@ -10,15 +10,7 @@ from terngrad_tf.training.input.data import DatasetShard
 
 
 def build_network(config: RunConfig, shard: DatasetShard) -> keras.Model:
-    """Builds the network of a run.
-
-    Args:
-        config: `RunConfig` with an image_size.
-        shard: `data.DatasetShard`.
-
-    Raises:
-        ValueError: an option is out of range.
-    """
+    """Builds the network of a run; `config` has an image_size."""
     model = config.model
     policy = keras.config.dtype_policy()
     if model.mixed_precision:
@@ -38,7 +30,7 @@ def build_network(config: RunConfig, shard: DatasetShard) -> keras.Model:
 
 
 def network_metadata(config: RunConfig, shard: DatasetShard) -> dict[str, Any]:
-    """Returns a network's description for `run_folder`; arguments: see `build_network`."""
+    """Returns a network's description for `run_folder`."""
     return {
         "net": config.model.net,
         "num_classes": shard.num_classes,
@@ -48,9 +40,9 @@ def network_metadata(config: RunConfig, shard: DatasetShard) -> dict[str, Any]:
 
 
 def random_variables(model: keras.Model) -> list[keras.Variable]:
-    """Returns the `keras.Variable`s that count random draws, such as dropout's.
+    """Returns the variables that count random draws, such as dropout's.
 
-    Keras' checkpoints omit them, but a resumed run continues with the next draw.
+    Keras' checkpoints omit them; a resumed run needs them.
     """
     weights = {id(weight) for weight in model.weights}
     return [variable for variable in model.variables if id(variable) not in weights]

@@ -16,7 +16,7 @@ from terngrad_tf.training.network import inception_checkpoint
 from terngrad_tf.training.optimization.statistics_average import StatisticsAverage
 from terngrad_tf.training.storage import checkpoints, run_folder
 
-# Path of a checkpoint and the description of the run.
+# Path of a checkpoint, and the run's description.
 Source = tuple[str, dict[str, Any]]
 
 _ARGUMENT = "pretrained_model_checkpoint_path"
@@ -26,7 +26,7 @@ def latest_checkpoint(folder: str) -> str | None:
     """Returns the path of a folder's newest checkpoint, of TensorFlow 1 or 2, or None."""
     path = checkpoints.latest_checkpoint(folder)
     state = None if path else tf.train.get_checkpoint_state(folder)
-    # A folder that was moved may still state its old place.
+    # A moved folder may state its old place.
     moved = os.path.join(folder, os.path.basename(state.model_checkpoint_path)) if state else None
     return path or (moved if moved and _exists(moved) else None)
 
@@ -34,27 +34,14 @@ def latest_checkpoint(folder: str) -> str | None:
 def run_of_checkpoint(checkpoint: str) -> dict[str, Any] | None:
     """Describes the run of a checkpoint, as `run_folder.read_run`; None without a description.
 
-    The Inception-v3 checkpoint of TensorFlow 1 needs no run.json.
-
-    Raises:
-        UserError: run.json is unreadable.
+    TensorFlow 1's Inception-v3 needs no run.json.
     """
     run = run_folder.read_run(os.path.dirname(checkpoint))
     return inception_checkpoint.describe_run(checkpoint) if run is None else run
 
 
 def newest_checkpoint(folder: str) -> tuple[str, dict[str, Any]]:
-    """Finds the newest checkpoint of a run.
-
-    Args:
-        folder: folder of the run, as in `--checkpoint_dir`.
-
-    Returns:
-        (path of the checkpoint, dict from `run_folder.read_run`).
-
-    Raises:
-        UserError: no checkpoint exists, or run.json is unreadable.
-    """
+    """Returns the path of a run's newest checkpoint, and the run's description."""
     checkpoint = latest_checkpoint(folder)
     run = run_of_checkpoint(checkpoint) if checkpoint else None
     if checkpoint is None or run is None:
@@ -70,13 +57,7 @@ def find_source(path: str) -> Source | None:
 
     Args:
         path: a checkpoint, with or without ".index", or a folder, for its newest checkpoint; "" for
-            a new run.
-
-    Returns:
-        (path of the checkpoint without ".index", dict from `run_folder.read_run`); None for "".
-
-    Raises:
-        UserError: no checkpoint exists, or it has no run.json beside it.
+            a new run, which has no source.
     """
     if not path:
         return None
@@ -102,21 +83,12 @@ def find_source(path: str) -> Source | None:
 
 
 def _exists(checkpoint):
-    """Returns True if a checkpoint exists, in TensorFlow's current or first format."""
+    """True for a checkpoint in TensorFlow's current or first format."""
     return os.path.isfile(f"{checkpoint}.index") or os.path.isfile(checkpoint)
 
 
 def check_source(source: Source | None, config: TrainConfig, shard: DatasetShard) -> None:
-    """Refuses a run whose weights do not fit the new run.
-
-    Args:
-        source: result of `find_source`.
-        config: `TrainConfig` of the new run with an image_size.
-        shard: `data.DatasetShard` of the new run.
-
-    Raises:
-        UserError: names the first value that differs.
-    """
+    """Refuses a run whose weights do not fit the new run."""
     if source is None:
         return
     _, run = source
@@ -157,13 +129,7 @@ def restore_source(
 
     Args:
         source: result of `find_source`, after `check_source`.
-        config: `TrainConfig` of the new run.
-        model: compiled network of the new run.
-        checkpoint: `tf.train.Checkpoint` of the new run.
-        average: `StatisticsAverage` of the new run.
-
-    Raises:
-        UserError: the checkpoint is incomplete, or beyond the new run's last step.
+        config, model, checkpoint, average: the new run's.
     """
     if source is None:
         return 0
@@ -181,7 +147,7 @@ def restore_source(
 
 
 def restore_features(path: str, run: dict[str, Any], model: keras.Model) -> None:
-    """Restores the weights of all layers except classification layers, and logs their names."""
+    """Restores the weights of all layers except classification layers."""
     network = run["model"]
     with tf.device("/cpu:0"):
         if inception_checkpoint.is_meant(run):
@@ -210,7 +176,7 @@ def restore_all(
     checkpoint: tf.train.Checkpoint,
     average: StatisticsAverage,
 ) -> int:
-    """Restores everything and logs it; returns the checkpoint's step, to continue from."""
+    """Restores everything; returns the checkpoint's step."""
     if inception_checkpoint.is_meant(run):
         inception_checkpoint.restore_all(path, model, average)
         step = run["max_steps"]

@@ -36,11 +36,7 @@ def tell_left_steps(config: TrainConfig, strategy: TernGradStrategy) -> None:
 
 
 def check_length(config: TrainConfig) -> None:
-    """Refuses a run that is too short for an exchange; `config` has known steps.
-
-    Raises:
-        UserError: no exchange would occur.
-    """
+    """Refuses a run that is too short for an exchange; `config` has known steps."""
     needed = config.local_steps.sync_every + config.local_steps.overlap
     if config.local_steps.sync_every and needed > config.max_steps:
         overlap = (
@@ -55,11 +51,8 @@ def check_length(config: TrainConfig) -> None:
 def due_on_all(due: Trigger, optimizer: keras.optimizers.Optimizer) -> Trigger:
     """Returns a rule by which all processes save when the chief's rule is due.
 
-    Processes ask the chief after an exchange, because they do not wait for it in between.
-
-    Args:
-        due: the chief's rule; `triggers.never` on the others.
-        optimizer: optimizer of local steps.
+    Processes ask the chief after an exchange, because they do not wait for it in between. `due` is
+    `triggers.never` on the others.
     """
     local = local_steps_optimizer(optimizer)
 
@@ -70,12 +63,7 @@ def due_on_all(due: Trigger, optimizer: keras.optimizers.Optimizer) -> Trigger:
 
 
 def has_exchanged(optimizer: keras.optimizers.Optimizer, step: int) -> bool:
-    """Returns True if a step ended with an exchange of all weights, or steps are not local.
-
-    Args:
-        optimizer: optimizer of the run.
-        step: number of steps done.
-    """
+    """Returns True if a step ended with an exchange of all weights, or steps are not local."""
     local: Any = local_steps_optimizer(optimizer)
     if local is None:
         return True
@@ -93,11 +81,7 @@ def own_steps(optimizer: keras.optimizers.Optimizer, step: int) -> int:
 def without_statistics(variables: Sequence[Any], model: keras.Model) -> Sequence[Any]:
     """Returns the variables that are equal on all processes after each step.
 
-    Batch-norm statistics differ between exchanges.
-
-    Args:
-        variables: list of variables of the model and its optimizer.
-        model: compiled `keras.Model`.
+    Batch-norm statistics differ between exchanges of local steps.
     """
     if local_steps_optimizer(model.optimizer) is None:
         return variables

@@ -14,17 +14,11 @@ def compile_arguments(net: str, label_smoothing: float) -> dict[str, Any]:
     """Returns losses and metrics of a network as arguments of `keras.Model.compile`.
 
     The loss is `sum_o w_o * mean(cross_entropy(targets, logits_o))` over the outputs o of the
-    network, with `targets = (1 - s) * onehot(label) + s / num_classes` and label smoothing s. Keras
-    adds the weights' regularization. (MindSpore's tutorial on dimension reduction spreads 0.1 over
-    the other labels only, which corresponds to 0.1 * num_classes / (num_classes - 1) here.)
+    network, with `targets = (1 - s) * onehot(label) + s / num_classes` and label smoothing s from 0
+    to below 1. Keras adds regularization. (MindSpore's tutorial spreads 0.1 over the other labels
+    only: `0.1 * num_classes / (num_classes - 1)` here.)
 
-    Args:
-        net: name of the network.
-        label_smoothing: s, in [0, 1).
-
-    Returns:
-        Dict with "loss", "loss_weights" and "metrics"; `cross_entropy` and `precision_at_1` read
-        the latter.
+    `cross_entropy` and `precision_at_1` read the metrics.
     """
     function = _cross_entropy_of_output(label_smoothing)
     weights = list(models.output_loss_weights(net).values())
@@ -39,15 +33,7 @@ def compile_arguments(net: str, label_smoothing: float) -> dict[str, Any]:
 
 
 def with_targets(net: str, examples: tf.data.Dataset) -> tf.data.Dataset:
-    """Repeats labels for each output of a network.
-
-    Args:
-        net: name of the network.
-        examples: `tf.data.Dataset` of (images, labels).
-
-    Returns:
-        A dataset of (images, labels) or, for a network with n outputs, (images, n times labels).
-    """
+    """Repeats the labels of (images, labels) for each output of a network."""
     num_outputs = len(models.output_loss_weights(net))
     if num_outputs == 1:
         return examples
@@ -55,15 +41,7 @@ def with_targets(net: str, examples: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def cross_entropy(net: str, logs: dict[str, float]) -> float:
-    """Returns the weighted sum of the outputs' cross-entropies, from `compile_arguments` metrics.
-
-    Args:
-        net: name of the network.
-        logs: dict of float from Keras' callbacks.
-
-    Returns:
-        A float: the loss without regularization.
-    """
+    """Returns the weighted sum of the outputs' cross-entropies: the loss without regularization."""
     weights = models.output_loss_weights(net)
     if len(weights) == 1:
         return logs[_ENTROPY]
@@ -71,15 +49,7 @@ def cross_entropy(net: str, logs: dict[str, float]) -> float:
 
 
 def precision_at_1(net: str, logs: dict[str, float]) -> float:
-    """Returns the fraction of examples whose class has the largest logit of the first output.
-
-    Args:
-        net: name of the network.
-        logs: dict of float from Keras' callbacks.
-
-    Returns:
-        A float from 0 to 1.
-    """
+    """Returns the fraction of examples whose class has the largest logit of the first output."""
     first, *others = models.output_loss_weights(net)
     return logs[f"{first}_{_ACCURACY}" if others else _ACCURACY]
 

@@ -10,7 +10,7 @@ from terngrad_tf.distribute import AbsAdam, DiLoCo
 from terngrad_tf.distribute.slots import Slots
 
 EMA_MOMENTUM = 0.9999
-# The types that Keras infers for results do not support arithmetic.
+# Keras' inferred types of results do not support arithmetic.
 _ops: typing.Any = keras.ops
 
 
@@ -27,7 +27,7 @@ def warm_up_momentum(limit: Any, n: Any) -> Any:
 class _WarmUpAverage(keras.optimizers.Optimizer):
     """Makes `use_ema` follow `min(ema_momentum, (1 + n) / (10 + n))` at step n.
 
-    A constant 0.9999 would leave the average near the initial weights for ten thousand steps.
+    A constant 0.9999 would keep the average near the initial weights for 10,000 steps.
     """
 
     @property
@@ -39,7 +39,7 @@ class _WarmUpAverage(keras.optimizers.Optimizer):
         self._ema_limit = value
 
     def get_config(self):
-        # Keras reads the property here, but the configuration needs the limit.
+        # Keras reads the property; the configuration needs the limit.
         return {**super().get_config(), "ema_momentum": self._ema_limit}
 
 
@@ -49,15 +49,6 @@ class Momentum(_WarmUpAverage):
 
     `a = momentum * a + g`, `w = w - learning_rate * a`. `keras.optimizers.SGD` has the rate inside
     the accumulator, which differs when the rate changes.
-
-    Args:
-        learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`. Default 0.01.
-        momentum: float in [0, 1]. Default 0.9.
-        name: name of the optimizer.
-        **kwargs: further arguments of `keras.optimizers.Optimizer`.
-
-    Raises:
-        ValueError: momentum is outside [0, 1].
 
     Source:
         Sutskever et al., "On the importance of initialization and momentum in deep learning",
@@ -86,7 +77,7 @@ class Momentum(_WarmUpAverage):
         self._slots = Slots(variables, self._accumulators)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Applies one gradient of the variable's shape and dtype to the variable."""
+        """Applies one gradient to its variable."""
         (accumulator,) = self._slots.of(variable)
         gradient = _ops.cast(gradient, variable.dtype)
         learning_rate = _ops.cast(learning_rate, variable.dtype)
@@ -102,19 +93,8 @@ class Momentum(_WarmUpAverage):
 class RMSProp(_WarmUpAverage):
     """RMSProp with a mean square that starts at 1 and an epsilon inside the root.
 
-    `ms = decay * ms + (1 - decay) * g**2`, `a = momentum * a + learning_rate * g / sqrt(ms +
-    epsilon)`, `w = w - a`.
-
-    Args:
-        learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`. Default 0.01.
-        decay: float in [0, 1]. Default 0.9.
-        momentum: float in [0, 1]. Default 0.9.
-        epsilon: float. Default 1.0.
-        name: name of the optimizer.
-        **kwargs: further arguments of `keras.optimizers.Optimizer`.
-
-    Raises:
-        ValueError: momentum is outside [0, 1].
+    `ms = decay * ms + (1 - decay) * g**2`,
+    `a = momentum * a + learning_rate * g / sqrt(ms + epsilon)`, `w = w - a`.
 
     Source:
         Tieleman and Hinton, "Lecture 6.5 - RMSProp", 2012, in the form of
@@ -151,7 +131,7 @@ class RMSProp(_WarmUpAverage):
         self._slots = Slots(variables, self._mean_squares, self._accumulators)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Applies one gradient of the variable's shape and dtype to the variable."""
+        """Applies one gradient to its variable."""
         mean_square, accumulator = self._slots.of(variable)
         gradient = _ops.cast(gradient, variable.dtype)
         learning_rate = _ops.cast(learning_rate, variable.dtype)
@@ -215,18 +195,10 @@ def build_optimizer(
     """Creates an optimizer that also keeps moving averages of the weights (limit 0.9999).
 
     Args:
-        name: "momentum", "adam" or "abs_adam" (epsilon 1e-8), "gd" or "rmsprop" (decay 0.9,
-            epsilon 1).
-        learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`.
-        momentum: float in [0, 1], used by "momentum" and "rmsprop". Default 0.9.
-        loss_scale: factor of the loss, by which gradients are divided again. Default: none.
-        averages: whether to keep the moving averages. Default True.
-
-    Returns:
-        A `keras.optimizers.Optimizer`.
-
-    Raises:
-        ValueError: the name is unknown or the momentum is out of range.
+        name: "momentum", "adam" or "abs_adam" (epsilon 1e-8), "gd" or "rmsprop" (decay 0.9, epsilon
+            1).
+        momentum: in [0, 1], used by "momentum" and "rmsprop".
+        loss_scale: factor of the loss, by which gradients are divided again.
 
     Example:
         >>> build_optimizer("momentum", 0.01).name
@@ -259,30 +231,18 @@ def build_local_steps(
     """Wraps an optimizer for local steps; moving averages follow the exchanged weights.
 
     Args:
-        inner: `keras.optimizers.Optimizer` without moving averages.
+        inner: without moving averages.
         sync_every: steps between exchanges of a weight; None if time decides.
-        fragments: number of groups of weights that are exchanged in turn.
-        learning_rate: float, the outer optimizer's.
-        momentum: float in [0, 1], the outer optimizer's Nesterov momentum.
         **options: `sync_seconds`, `overlap` and `alpha` of `DiLoCo`.
-
-    Returns:
-        A `DiLoCo`.
     """
-    # If seconds separate exchanges, averages count steps.
+    # If time decides, averages count steps.
     interval = sync_every // fragments if sync_every else 1
     outer = build_outer(interval, learning_rate, momentum)
     return DiLoCo(inner, sync_every, outer=outer, fragments=fragments, **options)
 
 
 def build_outer(interval: int, learning_rate: float, momentum: float) -> GradientDescent:
-    """Creates the outer optimizer of `build_local_steps`, which keeps the moving averages.
-
-    Args:
-        interval: steps between exchanges.
-        learning_rate: float.
-        momentum: float in [0, 1].
-    """
+    """Creates the outer optimizer for exchanges every `interval` steps."""
     return GradientDescent(
         learning_rate,
         momentum=momentum,

@@ -12,11 +12,7 @@ from terngrad_tf.training.configs.model_config import OptimizerConfig
 class Constant(keras.optimizers.schedules.LearningRateSchedule):
     """The same rate at every step.
 
-    A schedule, since Keras would store a float as a variable in the checkpoint, which would then
-    override the flag.
-
-    Args:
-        learning_rate: float.
+    Keras would store a float as a variable in the checkpoint, which would then override the flag.
     """
 
     def __init__(self, learning_rate: float):
@@ -38,9 +34,8 @@ class Linear(keras.optimizers.schedules.LearningRateSchedule):
     `peak * t / w` at step t below w, else `peak * max(0, 1 - (t - w) / (d - w))`.
 
     Args:
-        peak: float.
-        warmup_steps: w, number of at least 0.
-        decay_steps: d, number above w.
+        warmup_steps: w, at least 0.
+        decay_steps: d, above w.
     """
 
     def __init__(self, peak: float, warmup_steps: float, decay_steps: float):
@@ -86,19 +81,7 @@ def build_schedule(
       `decay_epochs` or else `max_steps`, see `Linear`.
     - "polynomial": `initial_learning_rate * sqrt(1 - t / max_steps)`.
 
-    Adam scales its steps itself: its rate is fixed for every decay type, as in the TernGrad
-    experiments.
-
-    Args:
-        config: `OptimizerConfig`.
-        max_steps: steps of the whole run, a positive integer.
-        steps_per_epoch: float, number of training examples divided by the total batch.
-
-    Returns:
-        A `keras.optimizers.schedules.LearningRateSchedule`.
-
-    Raises:
-        ValueError: the decay type is unknown, or numbers contradict each other.
+    Adam scales its steps itself: its rate is fixed, as in the TernGrad experiments.
 
     Example:
         >>> from terngrad_tf.training.configs.model_config import OptimizerConfig

@@ -1,7 +1,4 @@
-"""Moving averages of batch-norm statistics, besides the optimizers' averages of the weights.
-
-Averaged weights need averaged statistics. TernGrad's code averages both.
-"""
+"""Moving averages of batch-norm statistics, which averaged weights need."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +13,7 @@ from terngrad_tf.training.optimization import local_steps
 from terngrad_tf.training.optimization.optimizers import warm_up_momentum
 from terngrad_tf.training.storage import checkpoints
 
-# Name of the part in checkpoints; TensorFlow derives variable names from it and the position.
+# Part of checkpoints; variable names derive from it and the position.
 _PART = "statistics_average"
 
 
@@ -24,14 +21,11 @@ class StatisticsAverage:
     """Moving averages of a model's batch-norm statistics, by the rule for its weights.
 
     After update n, counted from 0: `average = m * average + (1 - m) * statistic`, where m is
-    `warm_up_momentum(limit, n)`, and 0 at first.
-
-    Args:
-        model: built `keras.Model`; create the average in its strategy's scope.
+    `warm_up_momentum(limit, n)`, and 0 at first. Create it in the strategy's scope.
 
     Attributes:
-        statistics: `keras.Variable`s of batch norm, means and variances in turn.
-        variables: one `keras.Variable` per statistic, its average.
+        statistics: batch norm's means and variances in turn.
+        variables: the average of each statistic.
     """
 
     def __init__(self, model: keras.Model):
@@ -61,11 +55,7 @@ class StatisticsAverage:
         return {_PART: [variable.value for variable in self.variables]}
 
     def callback(self, first_step: int) -> keras.callbacks.Callback | None:
-        """Returns a callback that updates after each step or exchange; None without batch norm.
-
-        Args:
-            first_step: number of steps done before `fit`.
-        """
+        """Returns a callback that updates after each step or exchange; None without batch norm."""
         return _Update(self, first_step) if self.variables else None
 
 
@@ -87,7 +77,7 @@ class _Update(StepCounter):
         self._count = int(optimizer.iterations.numpy())
 
     def on_step_end(self, logs: dict[str, float]) -> None:
-        """Updates when the optimizer has updated the weights' averages."""
+        """Updates when the optimizer has updated its averages."""
         if not local_steps.has_exchanged(self.model.optimizer, self.step):
             return
         count = int(self._optimizer.iterations.numpy())
@@ -102,15 +92,7 @@ class _Update(StepCounter):
 
 
 def restore_statistics(model: keras.Model, path: str) -> None:
-    """Assigns the averages in a checkpoint, if any, to the batch-norm statistics.
-
-    Args:
-        model: `keras.Model`.
-        path: path of the checkpoint without ".index".
-
-    Raises:
-        UserError: the checkpoint is damaged, or does not match.
-    """
+    """Assigns the averages in a checkpoint, if any, to the batch-norm statistics."""
     found = [variable.value for variable in statistics(model)]
     with checkpoints.reading(path):
         names = tf.train.load_checkpoint(path).get_variable_to_shape_map()

@@ -1,6 +1,6 @@
 """The strategy of a run, and steps that its processes take together, or a single one alone.
 
-Only the chief reads and writes the run's folder. If one process fails, all end with its reason.
+Only the chief uses the run's folder. If one process fails, all end with its reason.
 """
 
 import concurrent.futures
@@ -32,9 +32,8 @@ class FloatEpochs:
     """Selects the steps of epochs with float gradients: the last of every N epochs.
 
     Args:
-        config: `RunConfig`.
         num_examples: examples per epoch, known before the first call.
-        steps: number of steps per exchange, which are counted here. Default 1.
+        steps: number of steps per exchange; exchanges are counted.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class FloatEpochs:
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, step: int | tf.Tensor) -> bool | tf.Tensor:
-        """Returns True if the exchange after `step` earlier ones (int or tensor) is selected."""
+        """Returns True if the exchange after `step` earlier ones is selected."""
         if not self.freq:
             return False
         epoch = step * self._batch_size // self._num_examples.result(timeout=0)
@@ -61,20 +60,16 @@ def make_strategy(
     cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
     **meeting: Any,
 ) -> TernGradStrategy:
-    """Creates the `TernGradStrategy` of a run; in a cluster, waits for the other processes.
+    """Creates the strategy of a run; in a cluster, waits for the other processes.
 
     Args:
-        config: `RunConfig`.
-        float_epochs: `FloatEpochs`.
         statistics_freq: steps between records of the gradients' values.
-        cluster_resolver: as for `TernGradStrategy`.
         **meeting: `start_timeout` and `token`, as for `ClusterOptions`.
 
     Raises:
-        ValueError: an option is out of range.
         PeerError: another process is missing or was started differently.
     """
-    # TernGrad's commands ask for GPUs; without any, their replicas run on the CPU.
+    # TernGrad's commands ask for GPUs; without any, replicas run on the CPU.
     has_gpu = bool(tf.config.get_visible_devices("GPU"))
     return TernGradStrategy(
         config.cluster.num_nodes,
@@ -94,9 +89,6 @@ def make_strategy(
 def fail_together(strategy: TernGradStrategy) -> Iterator[None]:
     """Context of a joint operation: if one process fails, the others end too, with the reason.
 
-    Args:
-        strategy: the strategy.
-
     Raises:
         PeerError: another process failed, is gone or unreachable.
     """
@@ -105,7 +97,7 @@ def fail_together(strategy: TernGradStrategy) -> Iterator[None]:
             with peer_errors(strategy.tasks):
                 yield
         except (DivergedError, PreemptedError, NewcomersError):
-            # All raise it; a process that exits first must not discard messages of the step.
+            # All raise it; a process that exits early must not discard messages of the step.
             all_gather_object(strategy, "end of training", "stopped", is_last=lambda values: True)
             raise
 
@@ -115,15 +107,7 @@ def compare_configs(
 ) -> None:
     """Refuses processes with different options, and a batch that cannot be divided.
 
-    Args:
-        config: `RunConfig`.
-        strategy: the strategy.
-        shares_batches: whether batches may divide unevenly, see `data.DatasetShard`. Default
-            False.
-
-    Raises:
-        UserError: `batch_size` is not divisible by the number of replicas.
-        PeerError: processes differ.
+    Batches of processes that share them may divide unevenly.
     """
     compare_processes(strategy, "options", config.values("shared"))
     num_replicas = strategy.num_replicas_in_sync
@@ -135,12 +119,7 @@ def compare_configs(
 
 
 def cluster_identity(strategy: TernGradStrategy, shard: DatasetShard) -> dict[str, Any]:
-    """Returns values that distinguish a cluster's run from others, besides its configuration.
-
-    Args:
-        strategy: the strategy.
-        shard: `data.DatasetShard`.
-    """
+    """Returns values that distinguish a cluster's run, besides its configuration."""
     if shard.shares_batches:
         return {"shares_batches": True}
     if strategy.num_processes == 1:
@@ -149,18 +128,7 @@ def cluster_identity(strategy: TernGradStrategy, shard: DatasetShard) -> dict[st
 
 
 def finish(strategy: TernGradStrategy, manager: tf.train.CheckpointManager | None) -> str:
-    """Waits until all processes have finished the run.
-
-    Args:
-        strategy: the strategy.
-        manager: `tf.train.CheckpointManager` of the chief; None on other processes.
-
-    Returns:
-        Path of the newest checkpoint in the chief's folder, on all processes.
-
-    Raises:
-        PeerError: another process failed.
-    """
+    """Waits until all processes have finished; returns the chief's newest checkpoint."""
     checkpoint = run_on_chief(strategy, "last checkpoint", lambda: manager.latest_checkpoint)
     if strategy.is_chief:
         log_end(checkpoint)
@@ -169,5 +137,5 @@ def finish(strategy: TernGradStrategy, manager: tf.train.CheckpointManager | Non
 
 
 def log_end(checkpoint: str) -> None:
-    """Logs the final step of a run; `checkpoint` is the path of its newest checkpoint."""
+    """Logs the final step of a run."""
     log(f"finished at step {checkpoints.step_of(checkpoint)}, saved as {checkpoint}")

@@ -47,16 +47,10 @@ class Run:
     """A run with its model, data and progress.
 
     Args:
-        config: the configuration, with known steps.
-        strategy: the strategy.
-        shard: this process's share of the data set.
-        model: compiled network.
-        first_step: number of steps done.
-        manager: checkpoints of the chief, or of a process that keeps copies; None on other
-            processes.
-        board: `Board` of the chief; None on other processes and if no steps remain.
+        config: has known steps.
+        manager: the chief's, or of a process that keeps copies; None on others.
+        board: the chief's; None on others and if no steps remain.
         shared: variables that are equal on all processes after each step.
-        membership: `Membership` if workers may come and go, or None.
     """
 
     config: RunConfig
@@ -90,22 +84,7 @@ def claim_folder(
     checkpoint: tf.train.Checkpoint,
     steps_before: int = 0,
 ) -> Iterator[tf.train.CheckpointManager]:
-    """Claims a run's folder.
-
-    Args:
-        config: `RunConfig` with known steps.
-        shard: `data.DatasetShard`.
-        network: description of the network for `run_folder`.
-        identity: see `RunFolder`.
-        checkpoint: `tf.train.Checkpoint` of the run.
-        steps_before: see `Board`. Default 0.
-
-    Yields:
-        `tf.train.CheckpointManager`.
-
-    Raises:
-        UserError: the folder is unsuitable.
-    """
+    """Claims a run's folder; `config` has known steps."""
     details = {
         "max_steps": config.max_steps,
         "steps_per_epoch": shard.num_examples / config.data.batch_size,
@@ -122,20 +101,9 @@ def claim_folder(
 def open_folder(
     config: RunConfig, shard: DatasetShard, *, start: Callable[[], int], **folder: Any
 ) -> Iterator[tuple[int, tf.train.CheckpointManager]]:
-    """Claims a run's folder and restores the run.
+    """Claims a run's folder and restores the run; yields the steps done and the manager.
 
-    Args:
-        config: `RunConfig` with known steps.
-        shard: `data.DatasetShard`.
-        start: function, called without a checkpoint, that initializes the variables and returns the
-            number of steps done.
-        **folder: `network`, `identity`, `checkpoint` and `steps_before`, see `claim_folder`.
-
-    Yields:
-        (number of steps done, `tf.train.CheckpointManager`).
-
-    Raises:
-        UserError: the folder is unsuitable.
+    Without a checkpoint, `start` initializes the variables and returns the number of steps done.
     """
     with claim_folder(config, shard, **folder) as manager:
         step = checkpoints.resume(manager)
@@ -155,22 +123,8 @@ def open_run(
     """Opens the chief's folder and restores the run on all processes.
 
     Args:
-        config: `RunConfig` with known steps.
-        strategy: the strategy.
-        shard: `data.DatasetShard`.
-        model: compiled `keras.Model`.
-        variables: list of the variables of the run's checkpoint, of Keras or TensorFlow, which the
-            other processes receive from the chief.
-        membership: `Membership` if workers may come and go. Default: None.
-        **folder: `network`, `identity`, `checkpoint`, `start` and `steps_before`, see
-            `open_folder`.
-
-    Yields:
-        A `Run`.
-
-    Raises:
-        UserError: the folder is unsuitable.
-        PeerError: another process failed.
+        variables: of the run's checkpoint, which the other processes receive from the chief.
+        **folder: see `open_folder`.
     """
     folder["identity"] = folder["identity"] | cluster.cluster_identity(strategy, shard)
     manager = board = None
@@ -218,16 +172,12 @@ def fit(
     In a cluster, all processes must call it and print log lines; the chief does everything else.
 
     Args:
-        run: `Run`.
-        learning_rate: function of the number of steps done. Default: none.
-        traffic: function of the number of steps done that returns the next step's `Traffic`.
-            Default: the strategy's.
+        learning_rate: function of the number of steps done.
+        traffic: function from the number of steps done to the next step's `Traffic`. Default: the
+            strategy's.
         log_steps: default for steps between log lines, and maximum number of steps between entries
             for TensorBoard. Default 10, in a cluster 30.
-        log_epochs: whether to also print a line at the end of each epoch. Default False.
-        more_callbacks: Keras callbacks that keep the run's files, called before the others.
-            Default: none.
-        average: `StatisticsAverage` to update. Default: none.
+        more_callbacks: keep the run's files; called before the others.
 
     Raises:
         DivergedError: the loss or a weight is not finite; the last good checkpoint is kept.
@@ -242,7 +192,7 @@ def fit(
     line_steps = config.checkpoints.log_freq or log_steps
     averaging = average.callback(first_step) if average else None
     by_epoch = (first_step, config.data.batch_size, run.shard.num_examples, entropy_loss)
-    # `peer_errors` is entered inside, so that a lost peer is not taken for a corrupt record.
+    # `peer_errors` is inside: a lost peer must not be taken for a corrupt record.
     with (
         config.data.locate_corrupt_records(),
         peer_errors(strategy.tasks),
@@ -310,8 +260,8 @@ def _waits(run, shown):
 
 
 def _log_advice(run):
-    """Logs expected step times with other wires; on all processes, which measure the links."""
-    # With local steps, what is measured is not a training step.
+    """Logs expected step times with other wires; all processes measure the links."""
+    # With local steps, telemetry measures no training step.
     if local_steps_optimizer(run.model.optimizer) is None:
         advice = advise(run.strategy)
         if advice is not None and run.strategy.is_chief:
@@ -320,7 +270,7 @@ def _log_advice(run):
 
 def _telemetry(run):
     def write(scalars, step):
-        # `TrainingLog` already writes these two for every step.
+        # `TrainingLog` writes these two for every step.
         written = {tags.RECEIVED_BYTES, tags.COMPRESSION_RATIO}
         run.board.scalars({t: value for t, value in scalars.items() if t not in written}, step)
 
@@ -329,7 +279,6 @@ def _telemetry(run):
 
 def _histograms(run):
     config = run.config.checkpoints
-    # Record gradients once every `gradients_freq` steps.
     freq = config.statistics_freq
     by_time = config.save_summaries_secs is not None
     gradients_freq = freq if by_time else -(-config.save_iter // freq) * freq

@@ -36,14 +36,8 @@ class Meetings:
     """Joint actions of a run's processes after the same step.
 
     Args:
-        strategy: the strategy.
-        shared: list of the variables that are equal on all processes after each step.
-        agreement: `StepAgreement` of the run's steps.
-        last_step_ended: function without arguments, called after the last step. Default: does
-            nothing.
-        membership: `Membership` if workers may come and go. Default: None.
-        newcomers: function without arguments that returns the names of waiting workers. Default:
-            returns "".
+        shared: variables that are equal on all processes after each step.
+        newcomers: returns the names of waiting workers.
     """
 
     def __init__(
@@ -63,10 +57,9 @@ class Meetings:
         self.last_step_ended = last_step_ended
 
     def asked(self, step: int) -> tuple[bool, Exception | None]:
-        """Returns the actions that are due; all processes must call this after each step.
+        """Returns whether to compare, and the error that ends the run after saving, or None.
 
-        Returns:
-            Pair of whether to compare, and the error that ends the run after saving, or None.
+        All processes must call this after each step.
         """
         asked = self._agreement.reached(step)
         stop = None
@@ -87,7 +80,7 @@ class Meetings:
         self._agreement.ask(_COMPARE)
 
     def saved(self, step: int, is_end: bool) -> None:
-        """Records that this process saved; requests to take in waiting workers unless `is_end`."""
+        """Records that this process saved; unless `is_end`, requests to take in waiting workers."""
         if self._membership is not None:
             self._membership.saved(step)
         if not is_end and self._newcomers():
@@ -101,20 +94,13 @@ class SaveCheckpoints(StepCounter):
     workers wait. If all processes save at the same step, they compare their weights before;
     otherwise soon after.
 
-    Saves at the end of a step, because `fit` overwrites the weights with their moving averages
-    before it returns.
+    Saves within `fit`, which overwrites the weights with their moving averages before it returns.
 
     Args:
-        first_step: number of steps done before `fit`.
-        manager: `tf.train.CheckpointManager`; None on processes that keep no checkpoints. These
-            only check the weights, which equal the chief's, so that all end at the same step.
-        due: rule of `triggers`.
-        last_step: step after which all processes check the weights and save.
-        meetings: `Meetings`.
-        is_due_on_all: whether saving is due at the same steps on all processes. Default True. If
-            not, weights that are not finite are not saved: the next loss ends the run on all.
-        is_chief: whether this process is the chief, whose clock decides when others save. Default
-            True.
+        manager: None on processes that only check the weights, so that all end at the same step.
+        is_due_on_all: whether saving is due at the same steps on all processes. If not, weights
+            that are not finite are not saved: the next loss ends the run on all.
+        is_chief: the chief's clock decides when others save.
     """
 
     def __init__(
@@ -170,7 +156,7 @@ def copy_start(run: "Run") -> None:
 
 
 def saving(run: "Run", meetings: Meetings) -> SaveCheckpoints:
-    """Returns the `SaveCheckpoints` of a `run.Run`, from its configuration."""
+    """Returns the `SaveCheckpoints` of a run."""
     config = run.config.checkpoints
     by_time = config.save_interval_secs is not None
     # Only the chief's clock counts.
@@ -178,7 +164,7 @@ def saving(run: "Run", meetings: Meetings) -> SaveCheckpoints:
     due = triggers.saving(config) if is_chief or not by_time else triggers.never
     is_due_on_all = not by_time or run.strategy.num_processes == 1
     if not is_due_on_all and local_steps_optimizer(run.model.optimizer) is not None:
-        # All processes contribute their own state.
+        # All processes contribute their state.
         due, is_due_on_all = local_steps.due_on_all(due, run.model.optimizer), True
     return SaveCheckpoints(
         run.first_step,

@@ -15,13 +15,7 @@ _Config = TypeVar("_Config", bound=RunConfig)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Planned(Generic[_Config]):
-    """A run whose network, data and length are known.
-
-    Attributes:
-        config: the configuration, with the run's network, and with epochs converted to steps.
-        strategy: the strategy.
-        shard: this process's part of the data.
-    """
+    """A run whose network, data and length are known: `config` has the network and steps."""
 
     config: _Config
     strategy: TernGradStrategy
@@ -33,9 +27,6 @@ class Joined(Generic[_Config]):
     """A run whose processes have met.
 
     Attributes:
-        config: the configuration as given.
-        strategy: the strategy.
-        shares_batches: whether batches may divide unevenly, see `data.DatasetShard`.
         num_examples: examples per epoch, which `plan` finds; the strategy waits for it in epochs
             with float gradients.
     """
@@ -46,16 +37,7 @@ class Joined(Generic[_Config]):
     num_examples: concurrent.futures.Future[int]
 
     def plan(self, config: _Config) -> Planned[_Config]:
-        """Finds the data; called by all processes.
-
-        Args:
-            config: the configuration with the run's network.
-
-        Raises:
-            UserError: the data set has no such split, or the processes' files do not match.
-            slim_data.DataError: the data set is unknown or its files are missing or damaged.
-            PeerError: another process failed.
-        """
+        """Finds the data; called by all processes. `config` has the run's network."""
         shard = inputs.find_shard(config, self.strategy, self.shares_batches)
         self.num_examples.set_result(shard.num_examples)
         lasting = config.with_steps(shard.num_examples)
@@ -73,15 +55,7 @@ def join(
     """Creates the strategy of a run; in a cluster, waits for the other processes.
 
     Args:
-        config: `RunConfig`.
-        statistics_freq: steps between records of the gradients' values.
-        steps_per_exchange: steps from one exchange to the next. Default 1.
-        shares_batches: see `data.DatasetShard`. Default False.
         **cluster_options: see `cluster.make_strategy`.
-
-    Raises:
-        ValueError: an option is out of range.
-        PeerError: another process is missing or was started differently.
     """
     num_examples: concurrent.futures.Future[int] = concurrent.futures.Future()
     float_epochs = cluster.FloatEpochs(config, num_examples, steps_per_exchange)

@@ -88,7 +88,7 @@ def train(
 
 @dataclasses.dataclass(frozen=True)
 class _Built:
-    """The network of a run and what belongs to it, before any weight is restored."""
+    """The network of a run and its state, before any weight is restored."""
 
     model: keras.Model
     learning_rate: Any
@@ -98,7 +98,7 @@ class _Built:
 
 
 def _join(config, membership, cluster_options):
-    """Returns the run as `stages.Joined`, whose network may be that of a run to start from."""
+    """Returns the run as `stages.Joined`; its network may be the initial run's."""
     own = config.local_steps
     if membership is not None:
         cluster_options["cluster_resolver"] = membership.cluster_resolver
@@ -117,7 +117,7 @@ def _join(config, membership, cluster_options):
 
 
 def _plan(joined):
-    """Returns the run as `stages.Planned`, and the `pretrained.Source` of its weights."""
+    """Returns the run as `stages.Planned`, and the source of its weights."""
     config, strategy = joined.config, joined.strategy
     cluster.compare_configs(config, strategy, joined.shares_batches)
     path = config.pretrained_model_checkpoint_path
@@ -145,7 +145,7 @@ def _build(planned, every_process):
 
 
 def _run(planned, source, built, membership):
-    """Trains in the run's folder. Returns the `TrainResult`."""
+    """Trains in the run's folder."""
     config, strategy, shard = planned.config, planned.strategy, planned.shard
     model, average, checkpoint = built.model, built.average, built.checkpoint
     with open_run(
@@ -180,13 +180,7 @@ def _run(planned, source, built, membership):
 def resolved(config: TrainConfig, source: pretrained.Source | None = None) -> TrainConfig:
     """Returns the configuration with a network and its default values for missing options.
 
-    Args:
-        config: `TrainConfig`.
-        source: result of `pretrained.find_source`. Default None: a configuration that needs the
-            network of such a run is returned unchanged.
-
-    Raises:
-        ValueError: the network is unknown.
+    Without a source, a configuration that needs its network is returned unchanged.
     """
     if config.model.net is None:
         if source is None:
@@ -210,7 +204,7 @@ def _snapshots(config, num_examples, every_process):
             keep_max=config.snapshots.keep_max,
             # `fit` sees the whole run as one epoch.
             steps_per_epoch=num_examples / config.data.batch_size,
-            # The folder is this run's, which may have stopped before its first checkpoint.
+            # The run may have stopped before its first checkpoint.
             starts_over=True,
             every_process=every_process,
         )
@@ -218,18 +212,7 @@ def _snapshots(config, num_examples, every_process):
 
 
 def build_model(config: TrainConfig, shard: DatasetShard) -> tuple[keras.Model, Any]:
-    """Builds a compiled network and its learning rate.
-
-    Args:
-        config: `TrainConfig`, result of `resolved`.
-        shard: `data.DatasetShard`.
-
-    Returns:
-        Pair of a `keras.Model` and a `keras.optimizers.schedules.LearningRateSchedule`.
-
-    Raises:
-        ValueError: an option is out of range.
-    """
+    """Builds a compiled network and its learning rate; `config` is `resolved`."""
     model = networks.build_network(config, shard)
     own = config.optimizer
     steps_per_epoch = shard.num_examples / config.data.batch_size
@@ -264,7 +247,7 @@ def build_model(config: TrainConfig, shard: DatasetShard) -> tuple[keras.Model, 
 
 
 def _optimizer_state(optimizer):
-    """Returns arguments of `tf.train.Checkpoint`, without the loss scaler's variables."""
+    """Returns arguments of `tf.train.Checkpoint`; the loss scaler's variables are apart."""
     if not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return {"optimizer": optimizer}
     inner = optimizer.inner_optimizer

@@ -20,28 +20,23 @@ if typing.TYPE_CHECKING:
     from terngrad_tf.training.runs.run import Run
 
 
-# Fraction of a smoothed loss kept at each step.
+# Kept of a smoothed loss at each step.
 _SMOOTHING = 0.9
 
 
 class TrainingLog(StepCounter):
     """Prints losses, accuracy and speed regularly, and writes them for TensorBoard.
 
-    Losses and accuracy are means over the training examples of the steps since the last entry for
-    TensorBoard, which also has smoothed losses: `s = d * s + (1 - d) * loss`, with d = 0.9 per
-    step. The first line follows the first step and has the number of steps before it: it reports
-    the losses of the initial weights, and the time to prepare the step. In a cluster, each process
-    prints a line with its number and its own speed. A terminal with a table that shows every step
-    gets no lines.
+    Losses and accuracy are means since the last entry for TensorBoard, which also has smoothed
+    losses: `s = d * s + (1 - d) * loss`, with d = 0.9 per step. The first line follows the first
+    step and has the number of steps before: it reports the losses of the initial weights, and the
+    time to prepare the step. In a cluster, each process prints its own speed. A table in a terminal
+    replaces the lines.
 
     Args:
-        run: `Run`.
-        learning_rate: function of the number of steps done that returns the learning rate, or None.
-        traffic: function of the number of steps done before a step that returns None or an object
-            with `received_bytes`, `float32_bytes` and `compression_ratio`.
-        freq: steps between entries for TensorBoard, over which means are taken.
+        learning_rate, traffic: functions of the number of steps done.
+        freq: steps between entries for TensorBoard.
         line_freq: steps between lines, a multiple of `freq`; the last step's entry also has a line.
-        screen: `Screen`, or None.
     """
 
     def __init__(
@@ -99,7 +94,7 @@ class TrainingLog(StepCounter):
         if self.step == self._first_step + 1 and not is_due:
             speed = self._tell(self._first_step, figures)
             if self._board is not None and self._first_step == 0:
-                # So that the speeds cover the time of the whole run.
+                # The speeds then cover the whole run.
                 self._board.scalars(self._speeds(speed), self.step)
         elif is_due:
             speed = self._tell(self.step, figures)
@@ -111,7 +106,7 @@ class TrainingLog(StepCounter):
             self.model.reset_metrics()
 
     def _figures(self, logs):
-        """Returns losses and accuracy from the means of the metrics."""
+        """Returns losses and accuracy from the metrics' means."""
         total, entropy = logs["loss"], losses.cross_entropy(self._net, logs)
         return {
             tags.PRECISION_AT_1: losses.precision_at_1(self._net, logs),
@@ -137,7 +132,7 @@ class TrainingLog(StepCounter):
         seconds = (time.perf_counter() - self._since) / self._steps
         speed = self._batch_size / seconds
         own_steps = local_steps.own_steps(self.model.optimizer, self.step)
-        # This process's fraction of the steps that processes take at their own speed.
+        # This process's share of the steps that processes take at their own speed.
         self._own_share = (own_steps - self._own_steps) / self._steps
         accuracy, entropy, regularization, total = figures.values()
         is_end = step in (self._first_step, self._last_step)
@@ -157,7 +152,7 @@ class TrainingLog(StepCounter):
         return speed
 
     def _speeds(self, speed):
-        """Returns images per second of all and, in a cluster, of this worker, for its lines."""
+        """Returns images per second of all and, in a cluster, of this worker."""
         speeds = {tags.EXAMPLES_PER_SECOND: speed}
         if self._tasks is not None:
             own_speed = speed * self._own_share / len(self._tasks.names)
@@ -184,7 +179,7 @@ class TrainingLog(StepCounter):
 
 
 def _row_name(run):
-    """Returns the name of a run in a table: its folder or, in a cluster, its worker."""
+    """Returns a run's name in a table: its folder or, in a cluster, its worker."""
     if run.strategy.tasks is not None:
         return f"worker {run.strategy.tasks.index}"
     return pathlib.Path(run.config.train_dir).resolve().name

@@ -29,7 +29,7 @@ def latest_checkpoint(folder: str | os.PathLike) -> str | None:
     """Returns the path of a folder's newest checkpoint, without ".index", or None.
 
     Raises:
-        UserError: the folder's file of what was saved is damaged.
+        UserError: the folder's list of checkpoints is damaged.
     """
     path = os.path.join(folder, _STATE_FILE)
     try:
@@ -60,17 +60,9 @@ def _silent(logger):
 
 
 def restore(checkpoint: tf.train.Checkpoint, path: str) -> None:
-    """Restores variables from a file, which may hold further values.
-
-    Args:
-        checkpoint: `tf.train.Checkpoint`; the file must hold all of its variables.
-        path: path of the file without ".index".
-
-    Raises:
-        UserError: the file is damaged, or of something else.
-    """
+    """Restores all variables of a checkpoint from a file, which may hold further values."""
     with reading(path):
-        # TensorFlow warns about variables that were not restored when it releases a file, possibly
+        # On release of a file, TensorFlow warns about variables that were not restored, possibly
         # after the line that reports the damage. Release the file here, without the warning.
         try:
             status = checkpoint.restore(path).expect_partial()
@@ -89,10 +81,7 @@ def restore(checkpoint: tf.train.Checkpoint, path: str) -> None:
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Context that reads a checkpoint: turns every effect of damage into one error.
-
-    Args:
-        path: path of the file without ".index".
+    """Turns every effect of a damaged checkpoint into one error.
 
     Raises:
         UserError: the file is damaged, or of something else.
@@ -131,21 +120,13 @@ def _reason(error):
 
 
 def newest_step(folder: str | os.PathLike) -> int | None:
-    """Returns the step of the newest checkpoint in a folder, None without one.
-
-    Raises:
-        UserError: the folder's file of what was saved is damaged.
-    """
+    """Returns the step of the newest checkpoint in a folder, or None."""
     newest = latest_checkpoint(folder)
     return None if newest is None else step_of(newest)
 
 
 def step_of(checkpoint: str) -> int:
-    """Returns the step of a checkpoint from its name: with loss scaling, optimizers skip steps.
-
-    Raises:
-        UserError: the name does not end with a step.
-    """
+    """Returns the step of a checkpoint from its name: with loss scaling, optimizers skip steps."""
     digits = checkpoint.rpartition("-")[2]
     if not re.fullmatch("[0-9]{1,18}", digits):
         raise UserError(f"{checkpoint} must be a checkpoint whose name ends in its step: -400")
@@ -155,16 +136,7 @@ def step_of(checkpoint: str) -> int:
 def make_manager(
     checkpoint: tf.train.Checkpoint, folder: str | os.PathLike, max_to_keep: int
 ) -> tf.train.CheckpointManager:
-    """Returns the `tf.train.CheckpointManager` of a run, which keeps its newest checkpoints.
-
-    Args:
-        checkpoint: `tf.train.Checkpoint`.
-        folder: path of the run's folder.
-        max_to_keep: maximum number of checkpoints.
-
-    Raises:
-        UserError: the folder's list of checkpoints is damaged.
-    """
+    """Returns the run's `tf.train.CheckpointManager`; checks the folder's list of checkpoints."""
     latest_checkpoint(folder)
     return tf.train.CheckpointManager(
         checkpoint, str(folder), max_to_keep=max_to_keep, checkpoint_name=NAME
@@ -172,11 +144,7 @@ def make_manager(
 
 
 def resume(manager: tf.train.CheckpointManager) -> int | None:
-    """Restores the newest checkpoint and returns its step, None without one.
-
-    Raises:
-        UserError: the checkpoint is damaged.
-    """
+    """Restores the newest checkpoint and returns its step, or None."""
     newest = manager.latest_checkpoint
     if not newest:
         return None
@@ -191,15 +159,11 @@ def save(
     """Saves a run with finite weights; if saving fails, the checkpoints stay unchanged.
 
     Args:
-        manager: `tf.train.CheckpointManager` with checkpoints named `NAME`; None on processes that
-            only check the weights, so that all end at the same step.
-        model: compiled `keras.Model` of the run.
-        step: number of steps done.
+        manager: None on processes that only check the weights, so that all end at the same step.
         ends_run: True raises an error for weights that are not finite; False logs them and does not
-            save. Default True.
+            save.
 
     Raises:
-        DivergedError: a variable is not finite.
         OSError: the file, which it names, cannot be written.
     """
     path = first_not_finite(model.weights + model.optimizer.variables)
@@ -214,12 +178,12 @@ def save(
 
 
 def last_good(manager: tf.train.CheckpointManager | None) -> str | None:
-    """Returns the newest checkpoint's name for `DivergedError`; `manager`: see `save`."""
+    """Returns the newest checkpoint's name for `DivergedError`."""
     return "that of worker 0" if manager is None else manager.latest_checkpoint
 
 
 def write(manager: tf.train.CheckpointManager, step: int) -> None:
-    """Saves the current values; if this fails, the checkpoints stay unchanged. See `save`."""
+    """Saves the current values; if this fails, the checkpoints stay unchanged."""
     try:
         manager.save(checkpoint_number=step)
     except tf.errors.OpError as error:

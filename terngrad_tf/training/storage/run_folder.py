@@ -22,14 +22,9 @@ _MAX_DIFFERENCES_SHOWN = 6
 
 
 def read_run(folder: str | os.PathLike) -> dict[str, Any] | None:
-    """Reads and checks the description of a folder's run.
+    """Returns the checked description of a folder's run, or None.
 
-    Args:
-        folder: path.
-
-    Returns:
-        A dict with "identity", "max_steps", "model" and, in newer runs, "options"; None if the
-        folder holds no run.
+    It has "identity", "max_steps", "model" and, in newer runs, "options".
 
     Raises:
         UserError: run.json is unreadable or incomplete.
@@ -97,7 +92,7 @@ _DESCRIPTION = {
     "steps_per_epoch": _is(checks.Range(0, 2**31, above=True), optional=True),
     "model": _is_object,
     "steps_before": _is(checks.COUNT_OR_0, optional=True),
-    # All options, for reports, including options that do not distinguish runs.
+    # All options, for reports.
     "options": lambda value: value is None or isinstance(value, dict),
 }
 _MODEL = {
@@ -106,7 +101,7 @@ _MODEL = {
     "image_size": _is(checks.PIXELS),
     "channels": _is(checks.integers(1, 2**10)),
 }
-# Values for evaluation, and for training from this run's weights.
+# For evaluation, and for training from this run's weights.
 _IDENTITY = {
     "dataset_name": _is_text,
     "net": _is_text,
@@ -138,16 +133,13 @@ class RunFolder:
     folder is refused.
 
     Args:
-        path: the folder; created if missing.
-        identity: flat dict of what defines the run; a folder holding a run with another
-            identity is refused.
-        before: dict of the values of runs that are older than an option; see `option`. Default:
-            none.
+        identity: flat dict of what defines the run.
+        before: values of runs that are older than an option; see `option`.
         **details: further JSON values to describe the run; the latest are kept.
 
     Raises:
-        UserError: the folder is not writable, is in use by another process, or holds another run
-            or other files.
+        UserError: the folder is not writable, is in use by another process, or holds another run or
+            other files.
 
     Example:
         >>> import tempfile
@@ -168,7 +160,7 @@ class RunFolder:
         try:
             checks.folder("train_dir", path)
             self.path.mkdir(parents=True, exist_ok=True)
-            # Neither waits for a pipe nor follows a link of this name.
+            # Neither waits for a pipe nor follows a link.
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptor = os.open(self.path / _LOCK_FILE, flags, 0o666)
             self._lock = open(descriptor, "rb", buffering=0)  # noqa: SIM115 (held while it lives)
@@ -224,7 +216,7 @@ class RunFolder:
 
     def _refuse_other_run(self, held, wanted, before):
         keys = sorted({*held["identity"], *wanted})
-        # A run that is older than an option may have written it among all options.
+        # An older run may have written the option among all options.
         there = {**before, **(held.get("options") or {}), **held["identity"]}
         wanted = {**before, **wanted}
         differences = [
