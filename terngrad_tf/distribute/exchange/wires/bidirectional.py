@@ -13,8 +13,8 @@ from terngrad_tf.distribute.exchange.wires.base import Sums
 class Bidirectional(AllToAll):
     """Like all-to-all, but each member rounds its sums to codes again.
 
-    The member also sends the scales of these codes, one for each tensor in its chunk, and for
-    rotated gradients the error of rounding, which is subtracted from second moments.
+    The member also sends a scale for each tensor in its chunk, and for rotated gradients the error
+    of rounding, which is subtracted from second moments.
     """
 
     name = "bidirectional"

@@ -12,7 +12,7 @@ from terngrad_tf.distribute.exchange.wires.base import Sums, Wire
 class Sparse(Wire):
     """Every member receives the streams of all others, as long as their codes need.
 
-    A member adds the codes of its replicas and sends the sums as trits, one stream per place.
+    A member adds its replicas' codes and sends the sums as trits, one stream per place.
     """
 
     name = "sparse"

@@ -13,7 +13,7 @@ from terngrad_tf.distribute.exchange.wires.sparse import Sparse
 class SparseSums(Sparse):
     """`Sparse` for many members: each adds one chunk, and sends the sums to all as trits.
 
-    Chunk m holds every M-th word, so that all chunks have similar streams although layers differ.
+    Chunk m holds every M-th word: chunks have similar streams although layers differ.
     """
 
     num_messages = 4
@@ -79,8 +79,8 @@ class SparseSums(Sparse):
         """Returns the words that each member receives if every replica is a member.
 
         Args:
-            codes: int32 tensor of shape [owners, members, C], codes from members to each owner.
-            sums: int32 tensor of shape [owners, streams, C], sums from owners to all.
+            codes: int32 `[owners, members, C]`, from members to each owner.
+            sums: int32 `[owners, streams, C]`, from owners to all.
         """
         there, back = streams.lengths(codes), streams.lengths(sums)
         longest = streams.message_length(there[..., tf.newaxis]) + streams.message_length(back)
