@@ -25,8 +25,7 @@ class ReductionContext:
         self.num_replicas = num_replicas
         self.processes = processes
         self.first_replica = processes.rank * self.num_local if processes else 0
-        # XLA compiles once per device. Logical CPU devices share threads: the first encodes for
-        # all.
+        # XLA compiles once per device, but logical CPU devices share threads.
         self.encode_devices = [device if "GPU" in device else devices[0] for device in devices]
 
     @classmethod
@@ -68,12 +67,11 @@ class Bucket:
 
     Attributes:
         gradients: the T tensors of each local replica.
-        scales: float32 `[T]`, shared by all replicas; `[blocks]` for gradients that will be
-            rotated.
+        scales: float32 `[T]`, shared by all replicas; `[blocks]` before a rotation.
         indices: T integers that select the random bits.
-        measured, noise_of_sums: `Quantization.local_scales` of each local replica and
-        `SharedScales.noise`, if gradients will be rotated.
-        is_rotated: gradients are rotated already, in units of their scales.
+        measured: `Quantization.local_scales` of each local replica, before a rotation.
+        noise_of_sums: `SharedScales.noise`, before a rotation.
+        is_rotated: gradients are rotated, in units of their scales.
     """
 
     context: ReductionContext
@@ -216,8 +214,8 @@ class Bucket:
     def noise(self, errors: tf.Tensor | None = None) -> list[tf.Tensor] | None:
         """Returns the variance that rounding adds to the sums, a float32 `[blocks]` per gradient.
 
-        Blocks are those of `ternary.block_sizes`. None without rotation: the variance then differs
-        by element. `errors` are the `wires.Sums.errors` of the rotated gradients.
+        None without rotation: the variance then differs by element. `errors` are the
+        `wires.Sums.errors` of the rotated gradients.
         """
         if self.rotation is None:
             return None
@@ -254,7 +252,7 @@ class Reduced(typing.NamedTuple):
 
     Attributes:
         sums: T lists with the sum on each local device.
-        received_words: a number, or a float32 scalar tensor if the wire has no fixed size.
+        received_words: a number; a float32 scalar tensor if the wire has no fixed size.
         noise: see `Bucket.noise`.
     """
 

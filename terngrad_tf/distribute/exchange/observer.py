@@ -12,8 +12,7 @@ from terngrad_tf.distribute.exchange.plan import Arrival
 class Observer(Protocol):
     """Sees the moments of one exchange while a step is traced.
 
-    A method adds its measurement to the step and returns its argument, or a replacement that the
-    exchange uses instead.
+    A method may add operations to the step, and returns its argument or a replacement.
     """
 
     def floats_ready(self, gradients: Sequence[Sequence[Any]]) -> None:

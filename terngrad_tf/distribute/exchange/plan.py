@@ -21,11 +21,11 @@ class Job:
 
     Attributes:
         num_local: replicas whose codes a member adds before it sends.
-        buckets: elements of the ternary gradients, by bucket.
+        buckets: elements of the ternary gradients.
         floats: elements of dense gradients that stay float.
         levels: L, for codes from -L to L.
         float_bytes: bytes of `floats`. Default: as float32.
-        bytes_as_floats: bytes of all these gradients as floats. Default: as float32.
+        bytes_as_floats: bytes of all gradients as floats. Default: as float32.
     """
 
     num_members: int
@@ -71,7 +71,7 @@ class LocalScales(NamedTuple):
 
     Attributes:
         scales: `Quantization.local_scales` of each bucket.
-        times: when each bucket's gradients existed, float64 scalar tensors; empty if not measured.
+        times: when each bucket's gradients existed, float64 scalar tensors, if measured.
     """
 
     scales: list[Any]
@@ -85,12 +85,12 @@ class Plan:
     Attributes:
         gradients: T values, each with one gradient a local replica.
         first: the T gradients of the first local replica.
-        local_scales: `LocalScales` of values with one tensor a local replica.
+        local_scales: values with one tensor a local replica.
         indices: T positions among the optimizer's variables; they select the random bits.
         sparse: positions of `tf.IndexedSlices` that travel as rows of floats.
         rows: positions of `tf.IndexedSlices` to round, see `sparse_rows`.
         floats: positions of dense gradients that travel as floats.
-        buckets: positions of the gradients to round, by bucket.
+        buckets: positions of dense gradients to round.
         job: sizes of the dense gradients.
         sparse_bytes: bytes of sparse gradients that this member receives, a number or an integer
             scalar tensor.
@@ -228,9 +228,8 @@ class Arrival:
     """A bucket whose gradients exist on all local replicas.
 
     Attributes:
-        context: `ReductionContext` that sends the bucket's messages.
         scales: `Quantization.local_scales` of each local replica.
-        times: the time when the gradients existed; empty if not measured.
+        times: when the gradients existed, if measured.
         told: float32 vector that travels beside the scales.
     """
 

@@ -171,8 +171,7 @@ class Quantization(QuantizationOptions):
     def noise_of_sums(self, scales: tf.Tensor, own: tf.Tensor, num_replicas: int) -> tf.Tensor:
         """Returns the variance that rounding adds to sums, in units of the squared scale.
 
-        The variance is that of Gaussian blocks. In a process with several replicas, each counts as
-        the largest: the result is an upper bound.
+        Assumes Gaussian blocks. An upper bound for processes with several replicas.
 
         Args:
             scales: float32 `[blocks]`, shared by all replicas.

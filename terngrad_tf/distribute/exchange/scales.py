@@ -1,8 +1,8 @@
 """Scales that all replicas share before they round.
 
 Replicas round by the largest of their scales; replicas with smaller ones add less noise. Few scales
-travel to all members. Of many, each member receives a chunk from all others, finds the largest
-scales and the noise, and sends both to all (`traffic.scale_bytes`).
+travel to all members. Of many, each member receives a chunk, and sends its largest scales and noise
+to all (`traffic.scale_bytes`).
 """
 
 import typing
@@ -19,10 +19,10 @@ class SharedScales(typing.NamedTuple):
     """Scales after members shared them.
 
     Attributes:
-        largest: float32 `[T]`, the largest over all replicas.
+        largest: float32 `[T]`, over all replicas.
         noise: float32 `[T]`, the variance that rounding adds to sums, in units of the squared
             scale; None without rotation.
-        told: the largest elements of `told` over all processes.
+        told: the largest elements over all processes.
     """
 
     largest: tf.Tensor
@@ -37,7 +37,7 @@ def share_scales(
 
     Args:
         local_scales: float32 `[T]` of each local replica.
-        told: float32 vector of this process that travels beside the scales.
+        told: float32 vector that travels beside the scales.
     """
     processes = context.processes
     with tf.device(context.devices[0]):

@@ -1,8 +1,7 @@
 """Sums sparse gradients over replicas as rounded rows, or as whole rounded tensors.
 
-Members send their batch's rows, with positions, if these take fewer bytes than the whole weight. In
-every step they agree on the largest number of rows of a member and pad their rows to it; all then
-choose alike.
+Rows, with positions, travel if they take fewer bytes than the whole weight. In every step members
+agree on the largest number of rows and pad to it, so all choose alike.
 """
 
 import dataclasses
@@ -27,7 +26,7 @@ class Table:
 
     Attributes:
         quantization: rotates gradients.
-        wire: wire of whole tensors, one of `WIRES`.
+        wire: wire of whole tensors.
         gradients: `tf.IndexedSlices` of each local replica, of a static shape.
         index: integer that selects the random bits.
     """
@@ -72,8 +71,8 @@ class Table:
         """Sums rows with the same position of each member.
 
         Returns:
-            For each member of this process the positions, int32 `[n]`, and the rows, float32 `[n,
-            width]`, longest rows first.
+            Positions, int32 `[n]`, and rows, float32 `[n, width]`, longest first, of each member of
+            this process.
         """
         distinct = []
         for _, gradients in self.members:
@@ -91,9 +90,7 @@ class Table:
     def sum_rows(self, distinct: Sequence[tuple[Any, Any]], count: tf.Tensor) -> Any:
         """Sums rounded rows of all members.
 
-        Args:
-            distinct: result of `distinct_rows`.
-            count: the largest number of rows of a member.
+        `count` is the largest number of rows of a member.
 
         Returns:
             Distinct positions, int32 `[n]`, and rows, float32 `[n, width]`.
@@ -162,9 +159,9 @@ def reduce_tables(tables: Sequence[Table]) -> tuple[list[Any], list[Any], Any]:
     """Sums the sparse gradients of several weights over all replicas, on the first local device.
 
     Returns:
-        The distinct positions and the rows of each sum, in the gradients' types; the variance that
-        rounding added to whole tensors, `[blocks]`, 0 for rows; the bytes that this member
-        received, an int64 scalar tensor.
+        Distinct positions and rows of each sum, in the gradients' types; the variance that rounding
+        added to whole tensors, `[blocks]`, 0 for rows; this member's received bytes, an int64
+        scalar tensor.
     """
     context = tables[0].context
     with tf.device(context.devices[0]):

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 WORD_BYTES = 4
-# Up to this number of scales of all members together, a second message would take longer.
+# Up to this number of scales of all members, a second message takes longer.
 _FEW_SCALES = 2**14
 
 

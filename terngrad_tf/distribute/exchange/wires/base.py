@@ -21,8 +21,8 @@ class Sums(typing.NamedTuple):
 
     Attributes:
         tensors: the T sums over all replicas.
-        received_words: words that this member received, a number or a float32 scalar tensor.
-        errors: float32 `[T]`: mean squared error per element of rounding the sums. None if sums are
+        received_words: of this member, a number or a float32 scalar tensor.
+        errors: float32 `[T]`, mean squared error per element of rounding the sums; None if sums are
             exact, or without rotation.
     """
 
@@ -37,10 +37,10 @@ class Wire:
 
     Args:
         sizes: elements of each tensor.
-        num_members: M, the members of the exchange.
+        num_members: M.
         num_local: L, replicas whose codes a member adds before it sends.
         levels: codes are whole numbers from `-levels` to `levels`.
-        num_scales: scales that travel. Default: one per tensor.
+        num_scales: Default: one per tensor.
         num_elements: elements of the gradients. Default: the sum of `sizes`.
     """
 
@@ -48,7 +48,7 @@ class Wire:
     is_lossless: typing.ClassVar[bool] = True
     # If False, `received_words` is an upper bound.
     has_fixed_size: typing.ClassVar[bool] = True
-    # Messages that wait for each other, without those of the scales.
+    # Successive messages, without the scales.
     num_messages: typing.ClassVar[int]
 
     sizes: tuple[int, ...]

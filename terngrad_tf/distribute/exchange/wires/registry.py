@@ -49,10 +49,7 @@ def choose(
 ) -> Any:
     """Returns a `Wire` by name; for "auto" the lossless one of fixed size with the fewest bytes.
 
-    Args:
-        num_local: replicas whose codes a member adds before it sends.
-        levels: codes are whole numbers from `-levels` to `levels`; `STREAMS` require 1.
-        rotated: words hold codes of rotated tensors; ignored for `STREAMS`.
+    See `Wire`. `STREAMS` require `levels=1` and ignore `rotated`.
     """
     options = {}
     if rotated and name not in STREAMS:

@@ -67,7 +67,7 @@ class SparseSums(Sparse):
                 words, base=streams.BASE, weights=weights, total_bias=sum(weights)
             )
         else:
-            # Compute the result of every owner, as if each replica were a process.
+            # As if each replica were a process.
             chunks = [self.chunks(words) for words in bucket.words_of_replicas(streams.BASE)]
             of_owners = tf.stack(chunks, axis=1)
             sums = tf.stack([self.added(codes) for codes in tf.unstack(of_owners)])

@@ -25,7 +25,7 @@ def all_gather(processes: Any, words: tf.Tensor) -> Any:
         words: int32 `[L, W]`, for L streams.
 
     Returns:
-        Words of all members, int32 `[members * L, W]`, and the number of words received.
+        Words of all members, int32 `[members * L, W]`, and the number received.
     """
     streams = [ternary.compress(w) for w in tf.unstack(words)]
     lengths = processes.all_gather(tf.stack([tf.size(stream) for stream in streams]))
@@ -42,8 +42,7 @@ def all_to_all(processes: Any, chunks: Sequence[tf.Tensor]) -> Any:
         chunks: L tensors, int32 `[members, C]`; row m is for member m.
 
     Returns:
-        Words of all members for this one, int32 `[members * L, C]`, and the number of words
-        received.
+        Words for this member, int32 `[members * L, C]`, and the number received.
     """
     members = processes.size
     streams = [[ternary.compress(c[member]) for c in chunks] for member in range(members)]
@@ -65,8 +64,6 @@ def lengths(words: tf.Tensor) -> tf.Tensor:
 
 def expected_length(num_words: int, nonzero_share: float, num_codes: int = 1) -> float:
     """Returns the expected words of a message with the streams of sums of codes.
-
-    The streams' lengths and the padding are included.
 
     Args:
         num_words: words of a stream before compression.

@@ -1,10 +1,10 @@
 """Keys of collectives on which processes agree even if they trace functions at different times.
 
 All members must launch a collective under the same key. Stock TensorFlow feeds a new key to the
-function in each call. This key does not reach a function inside `tf.while_loop`, which Keras builds
-for `steps_per_execution > 1`, and costs a round trip. Here a key stands for a shape and a place in
-the program: the collective, the function that launches it, and how often it did before. A process
-that traces a function again (for a shorter last batch) gets the same keys.
+function in each call, which costs a round trip and does not reach a function inside
+`tf.while_loop`, which Keras builds for `steps_per_execution > 1`. Here a key stands for a shape and
+a place: the collective, the function that launches it, and how often it did before. A process that
+traces a function again gets the same keys.
 """
 
 import collections
@@ -88,7 +88,7 @@ def _shape_number(tensor):
         lengths = tf.unstack(tf.shape(tensor), num=tensor.shape.rank)
     number = 0
     for length in lengths:
-        # Large tensors often have lengths that are powers of 2, with the same remainder.
+        # Powers of 2 would have the same remainder.
         mixed = length % _NUM_SHAPES + _PRIME * (length // _NUM_SHAPES)
         number = (number * 31 + mixed) % _NUM_SHAPES
     return number

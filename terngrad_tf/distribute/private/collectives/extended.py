@@ -15,10 +15,10 @@ class LocalReplicas(distribute_lib.StrategyExtendedV1):
 
     Attributes:
         process_group: None without a cluster.
-        shares_of_run: each local replica's share of the examples while a function runs on batches
-            of different lengths; else None.
-        examples_of_run: number of examples of all local replicas (int or integer scalar tensor)
-            while a function runs on batches of known length; else None.
+        shares_of_run: local replicas' shares of the examples while a function runs on batches of
+            different lengths; else None.
+        examples_of_run: examples of all local replicas, int or integer scalar tensor, while a
+            function runs on batches of known length; else None.
         first_step: callback that logs the chief's messages at the first step of `fit`.
         calls: `calls.Calls` of several processes; else None.
     """

@@ -24,9 +24,9 @@ class LocalWeights:
     """Two sets of values of the same variables: shared by all replicas, and each replica's own.
 
     Args:
-        variables: distributed variables that hold the shared values.
+        variables: distributed variables with the shared values.
         own: similar variables with one copy per replica.
-        groups: lists of positions of variables that are exchanged together.
+        groups: positions of variables that are exchanged together.
         is_renewed: function of a group's number that returns a scalar bool tensor: True if replicas
             take the shared values before the next step.
     """
@@ -56,7 +56,7 @@ class LocalWeights:
     def begin_step(self) -> None:
         """Gives replicas the shared values of renewed groups; in cross-replica context.
 
-        This is no part of the exchange: shared values may be loaded in between.
+        Not in the exchange: shared values may be loaded in between.
         """
 
         def copy(positions):

@@ -14,8 +14,8 @@ from tensorflow.python.ops import collective_ops
 from terngrad_tf.common.places import places
 from terngrad_tf.distribute.private.collectives.stamps import run_independently
 
-# Up to this count over all processes, each sends its numbers to all at once: a ring takes more
-# turns. Large messages would meet in one link.
+# Up to this count, processes send to all at once: a ring takes more turns, but large messages meet
+# in one link.
 _FEW = 2**14
 
 
@@ -78,7 +78,7 @@ class ProcessGroup:
         key = self._keys.key(f"{collective.__name__} {kwargs}", tensor)
         launch = functools.partial(self._launch_now, collective, tensor, key, kwargs)
         result = self._traced.launched(tensor, launch)
-        # Collectives on GPUs must start in the same order everywhere; on CPUs an order only delays.
+        # GPUs must start collectives in the same order; on CPUs an order only delays.
         if not self.is_nccl:
             run_independently(result.op)
         return result

@@ -20,8 +20,8 @@ def run_independently(op: tf.Operation) -> None:
 def stamped(tensors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
     """Returns the time at which tensors exist, and the tensors for later use.
 
-    The time is a float64 scalar tensor, the seconds of `tf.timestamp`. Later operations get the
-    tensors only after the timestamp, or a step's threads might read the clock late.
+    The time is a float64 scalar tensor, as by `tf.timestamp`. Later operations get the tensors
+    after the timestamp, or a thread might read the clock late.
     """
     with tf.device("CPU:0"):
         if context.executing_eagerly():

@@ -44,8 +44,8 @@ def unseeded_generators() -> dict[str, int]:
 def seed_alike(seed: int, generators: Iterable[str]) -> None:
     """Seeds generators, and from now on data sets of `tf.data` that shuffle without a seed.
 
-    Ops in steps and in functions of data sets keep their seeds: otherwise all processes would draw
-    the same numbers for different examples.
+    Ops in steps and in functions of data sets keep their seeds: processes must draw different
+    numbers for different examples.
 
     Args:
         seed: positive int, the same on all processes.
@@ -68,8 +68,8 @@ class AgreedSeed(int):
 def _seed_of_data_set(stock, seed):
     """Gives a data set (`shuffle`, `Dataset.random`, `list_files`) a seed that all processes share.
 
-    Each process takes its part of every batch of its own data set; without a common seed, the
-    orders would differ. Public functions see only seeds that users give.
+    Each takes its part of every batch of its own data set; orders must be the same. Public
+    functions see only users' seeds.
     """
     if seed is None and _data_set_seeds is not None and context.global_seed() is None:
         seed = AgreedSeed(_data_set_seeds.getrandbits(31))

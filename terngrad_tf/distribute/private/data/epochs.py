@@ -50,7 +50,7 @@ def _read_together(stock, self, distribute_strategy=None, *args, **kwargs):
 def _adapt_for_all(stock, x, *args, **kwargs):
     """Makes the adapter of this process's data work for all processes.
 
-    `fit` has no argument that says how processes divide the data.
+    `fit` has no argument for this.
     """
     adapter, strategy = stock(x, *args, **kwargs), getattr(_state, "strategy", None)
     if strategy is None:
@@ -59,7 +59,7 @@ def _adapt_for_all(stock, x, *args, **kwargs):
         return ClusterAdapter(adapter, strategy)
     dataset = adapter.get_tf_dataset()
     if isinstance(dataset, tf.data.Dataset):
-        # Its length counts the batches that all processes read together.
+        # Its length counts batches of all processes together.
         return TFDatasetAdapter(strategy.experimental_distribute_dataset(dataset))
     return adapter
 
@@ -78,10 +78,8 @@ class ClusterAdapter(DataAdapter):
 
     * Arrays must be the same on all processes, which shuffle them in the same order.
     * Other sources: if the first batches are the same on all processes, each takes its part of
-      every batch, otherwise all of its own batches. The process with most batches determines their
-      number; the others continue without examples.
-
-    All processes of the strategy must create an adapter.
+      every batch, otherwise all of its own. The process with most batches determines their number;
+      the others continue without examples.
     """
 
     def __init__(self, adapter: DataAdapter, strategy: tf.distribute.Strategy):
@@ -142,8 +140,8 @@ class ClusterAdapter(DataAdapter):
 class AgreedOrderAdapter(PyDatasetAdapter):
     """Keras' adapter of a `PyDataset`, with an order from a separate generator.
 
-    Processes may draw other numbers from Python's generator, which Keras uses. `generator` must
-    have the same state on all processes.
+    Processes may draw other numbers from Python's generator, which Keras uses. `generator` has the
+    same state on all.
     """
 
     def __init__(self, stock: PyDatasetAdapter, generator: random.Random):
@@ -174,7 +172,7 @@ class _AgreedOrderEnqueuer(OrderedEnqueuer):
         self._order = order
 
     def _send_py_dataset(self):
-        # Keras calls this in each epoch after it computed its own order.
+        # Called in each epoch, after Keras' own order.
         self.indices = iter(self._order())
         super()._send_py_dataset()
 

@@ -42,7 +42,7 @@ def order_of(dataset: tf.data.Dataset) -> list[list[int]]:
 def _count_iterations(stock, self):
     """Counts how often a process iterates a data set: a shuffle then advances to its next order.
 
-    If only one process iterates, its order differs from then on; TensorFlow does not report it.
+    TensorFlow does not report that the order of one process differs after an additional iteration.
     """
     iterator = stock(self)
     if context.executing_eagerly():

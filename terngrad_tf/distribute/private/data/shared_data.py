@@ -34,14 +34,14 @@ class SharedData(LocalReplicas):
     """Distributes data sets for a cluster's `extended`.
 
     With `AutoShardPolicy.AUTO`, the default, TensorFlow gives each process a part of the files or
-    batches and assumes that all read the same; here they compare their first examples. Other
-    policies are not checked.
+    batches and assumes that all read the same; here they compare first examples. Other policies are
+    not checked.
 
-    All processes take part in steps as long as one has examples: each asks the others before every
+    All processes take part in steps as long as one has examples: they ask each other before every
     step, unless all data are infinite.
 
     Attributes:
-        feeding: `feeding.Feeding` of the strategy.
+        feeding: `feeding.Feeding`.
     """
 
     feeding: Any = None

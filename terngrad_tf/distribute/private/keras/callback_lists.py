@@ -33,7 +33,7 @@ def _show_on_chief(
 ) -> None:
     """Lets only one process show progress, unless `verbose` is given, and write to a shared file.
 
-    Keras creates the progress bar here; no callback runs between it and the user's callbacks.
+    Keras creates the progress bar here, next to the user's callbacks.
     """
     strategy = getattr(model, "distribute_strategy", None)
     is_ours = strategy is not None and is_own(strategy)

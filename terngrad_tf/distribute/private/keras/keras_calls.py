@@ -112,8 +112,8 @@ def compiled_with(model: keras.Model) -> dict[str, Any]:
 def agreed_variables(model: keras.Model) -> list[Any]:
     """Returns the variables that are equal on all processes between calls and steps of Keras' loop.
 
-    These are floating-point weights (a process may count its own examples) and the optimizer's
-    variables, without accumulated gradients; with local steps, as of the last exchange.
+    These are floating-point weights (counters may differ) and the optimizer's variables, without
+    accumulated gradients; with local steps, as of the last exchange.
     """
     optimizer = getattr(model, "optimizer", None)
     local = local_steps_optimizer(optimizer)

@@ -105,7 +105,7 @@ def sum_of_replicas(
 ) -> list[Any]:
     """Sums gradients over replicas like `sum_gradients`, in cross-replica context.
 
-    The time that processes wait for each other is not measured.
+    Does not measure how long processes wait.
 
     Args:
         gradients: T lists with a tensor for each local replica.
@@ -160,8 +160,7 @@ def _clip_the_sum(stock, self, grads):
 def _reduce_with_op(stock, self, grads_and_vars):
     """Gives the op gradients with their variables and the optimizer's step.
 
-    Elsewhere they look like metrics, losses and batch-norm moments, which use the same
-    `all_reduce`.
+    Elsewhere, `all_reduce` cannot distinguish them from metrics, losses and batch-norm moments.
     """
     op = active_op()
     if op is None:
@@ -250,8 +249,7 @@ def _one_rate_a_device(stock, self, distribution, grads_and_vars, learning_rate)
 def _accumulators_of_replicas(stock, self, variables):
     """Gives each replica its own gradient accumulators.
 
-    Optimizer variables have one copy per device, but replicas exchange sums only in steps that
-    update.
+    Optimizer variables have one copy per device; replicas exchange only in steps that update.
     """
     strategy = self._distribution_strategy
     steps = self.gradient_accumulation_steps
@@ -295,8 +293,8 @@ def _gather_accumulated(stock, self, *args, **kwargs):
 def _agree_on_overflow(stock, self, grads):
     """Lets all replicas decide together whether gradients are finite.
 
-    Keras checks one replica's gradients. If another overflows, its gradients would destroy the
-    weights, and processes that disagree would hang.
+    Keras checks one replica's gradients. Another's overflow would destroy the weights, and
+    processes that disagree would hang.
     """
     if active_op() is None:
         return stock(self, grads)
@@ -318,8 +316,8 @@ def _rate_by_itself(stock, self):
 def _cond_of_all_replicas(stock, pred, true_fn, false_fn):
     """Traces a condition of an optimizer's update (accumulation, EMA) for all replicas together.
 
-    Its branches reduce and update, which replicas do together. Conditions within one variable's
-    update step have values, which each replica computes alone.
+    Its branches reduce and update. Conditions within one variable's update step have values, which
+    each replica computes alone.
     """
     update = getattr(_state, "update", None)
     if update is None or tf.distribute.in_cross_replica_context():
@@ -333,7 +331,7 @@ def _cond_of_all_replicas(stock, pred, true_fn, false_fn):
                 with _updating(update):
                     fn()
 
-            # The optimizer does not use the values; branches must return the same structure.
+            # Values are unused, and branches need the same structure.
             def run():
                 strategy.extended.call_for_each_replica(replica, args=(fn,))
                 return tf.constant(0)

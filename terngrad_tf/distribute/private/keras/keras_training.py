@@ -151,8 +151,7 @@ def _choose_weights(model):
 def _scale_loss(stock, value):
     """Weights a replica's mean loss by its share of the batch's examples.
 
-    Keras divides by the number of replicas, which weights examples unequally if replicas have
-    different numbers of them.
+    Keras divides by the number of replicas, wrong for batches that do not divide evenly.
     """
     share = current_padding().share
     scaled = stock(value) if share is None else value * tf.cast(share, value.dtype)
@@ -175,14 +174,14 @@ def unscale_loss(loss: tf.Tensor) -> tf.Tensor:
 def _reduce_over_processes(stock, values, strategy, reduction):
     """Gathers the outputs of `predict` from all processes; gives all callbacks equal metrics.
 
-    Keras gathers outputs for `MultiWorkerMirroredStrategy` only, and gives callbacks the process's
-    own metrics. If a callback (`TerminateOnNaN`) stopped only one process, the others would hang.
+    Keras gathers for `MultiWorkerMirroredStrategy` only, and gives callbacks the process's own
+    metrics. If a callback (`TerminateOnNaN`) stopped one process, the others would hang.
     """
     group = getattr(strategy.extended, "process_group", None)
     if group is None:
         return stock(values, strategy, reduction)
     if reduction == "concat":
-        # Keras would reorder the rows; a process's replicas have adjacent parts of a batch.
+        # Keras would reorder rows, which are adjacent here.
         return tf.nest.map_structure(lambda value: strategy.gather(value, axis=0), values)
     values, optimizer = stock(values, strategy, reduction), optimizer_of_local_step()
     mean = functools.partial(_mean_over_processes, group=group)
@@ -204,10 +203,9 @@ def _mean_over_processes(values, group):
 def _build_on_own_batch(stock, self, iterator=None, data_batch=None):
     """Builds a model on the process's own part of the first batch.
 
-    Keras averages the first batch over all replicas to learn its shape, which fails if shards
-    differ in size, and calls the model on dense tensors, which may fail (own steps as in GANs,
-    ragged or sparse inputs). Such models are built when their step is traced, which also reports
-    the error of a model that cannot be called.
+    Keras averages the first batch over replicas, which fails if shards differ in size, and calls
+    the model on dense tensors, which may fail (own steps as in GANs, ragged or sparse inputs). The
+    trace of a step builds such models and reports errors.
     """
     strategy = self._distribute_strategy
     if strategy is None or not is_own(strategy):

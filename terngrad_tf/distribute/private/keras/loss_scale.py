@@ -1,7 +1,7 @@
 """Warns if a user's own step divides a loss by the number of replicas twice or not at all.
 
-Optimizers sum gradients over replicas, so a replica's mean loss must be divided by the number of
-replicas. Keras' losses are divided already; results of `tf.reduce_mean` are not.
+Optimizers sum gradients over replicas: a replica's mean loss must be divided by their number.
+Keras' losses are divided already; results of `tf.reduce_mean` are not.
 """
 
 import warnings

@@ -1,7 +1,6 @@
 """Lets `fit` resume in the middle of its epochs and data after a restart.
 
-Keras offers no public way: a callback cannot set `initial_epoch`, and no argument gives the number
-of batches already read.
+A callback cannot set `initial_epoch`, and no argument gives the number of batches already read.
 """
 
 import math
@@ -36,8 +35,8 @@ def resume_fit(
     Args:
         epoch: completed epochs.
         batch: batches of the current epoch already trained on.
-        batches_of_epoch: batches in each completed epoch; None if unknown.
-        reads: True to skip data already trained on. False if the data begin with the epoch's
+        batches_of_epoch: batches of a completed epoch, if known.
+        reads: True to skip data already trained on; False if the data begin with the epoch's
             remaining batches.
     """
     model._initial_epoch = epoch

@@ -38,17 +38,17 @@ class Rounded(typing.NamedTuple):
 class RoundingNoise(keras.layers.Layer):
     """The averages w of an optimizer's weights.
 
-    Keras saves a layer in an optimizer separately from the optimizer's variables: plain Keras loads
-    such files without this layer, and files of plain Keras give zeros.
+    Keras saves a layer separately from the optimizer's variables: plain Keras loads such files
+    without this layer, and its files give zeros.
 
     Args:
         indices: positions of the weights with rounded gradients.
         num_averages: averages per weight.
 
     Attributes:
-        averages: variable `[averages, blocks]` for each weight with rounded gradients.
-        is_current: False if `grad_bits="auto"` took floats. Averages of an earlier run no longer
-            decay and are not saved again.
+        averages: `[averages, blocks]` for each weight with rounded gradients.
+        is_current: False if `grad_bits="auto"` took floats: averages of an earlier run no longer
+            decay and are not saved.
     """
 
     def __init__(
@@ -81,8 +81,7 @@ class RoundingNoise(keras.layers.Layer):
         return self.averages[self.indices.index(index)] if index in self.indices else None
 
     def _trackable_children(self, save_type="checkpoint", **kwargs):
-        # Without noise, do not expect these variables in a `tf.train.Checkpoint` that must match
-        # completely: plain Keras writes none.
+        # A `tf.train.Checkpoint` of plain Keras has none and must match if there is no noise.
         children = super()._trackable_children(save_type, **kwargs)
         is_unused = tf.executing_eagerly() and not any(map(np.any, self._saved()))
         return {} if is_unused and save_type == "checkpoint" else children
@@ -120,7 +119,7 @@ def with_noise(
     Args:
         gradients: tensors or `tf.IndexedSlices`.
         noise: float32 `[blocks]` or None (unknown) for each gradient.
-        variables: variable that each gradient updates.
+        variables: of each gradient.
     """
     kept = getattr(optimizer, "rounding_noise", None)
     if kept is None:

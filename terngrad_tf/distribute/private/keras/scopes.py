@@ -31,8 +31,8 @@ def watch_scope(strategy: tf.distribute.Strategy) -> None:
 def _compile_in_scope(stock, self, *args, **kwargs):
     """Runs `compile` in the scope of the model's strategy; refuses models built outside.
 
-    Keras reports no error, but trains a model built outside in this process alone, and lets all
-    replicas write variables made outside one after another.
+    Without an error, Keras trains a model built outside in this process alone, and all replicas
+    write other variables made outside one after another.
     """
     strategy = self.distribute_strategy
     if not is_own(strategy):
@@ -77,8 +77,7 @@ def _check_before_steps(stock, self, force=False):
 def _refuse_from_outside(stock, self, *args, **kwargs):
     """Refuses an optimizer made outside the strategy that reduces several replicas' gradients.
 
-    The schedule of its rate would advance once per replica. In a user's own loop no other check
-    finds this.
+    Its schedule would advance once per replica. In a user's own loop no other check finds this.
     """
     strategy = tf.distribute.get_strategy()
     _unused.discard(strategy)

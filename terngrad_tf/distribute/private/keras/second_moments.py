@@ -1,8 +1,7 @@
 """Lets Keras' optimizers divide by averages of squares without the noise of rounding.
 
 Optimizers that divide by the root of an average of squares take shorter steps for noisy gradients.
-The average w of the noise's variance n, by the same recursion, is the excess in the average of
-squares:
+The average w of the noise's variance n is the excess in the average of squares:
 
     v  = decay v + share g^2            the optimizer's own, saved as in Keras
     w  = decay w + share n              one number for each block of a gradient

@@ -19,7 +19,7 @@ from terngrad_tf.distribute.private.replicas.devices import (
 )
 from terngrad_tf.distribute.steps.slices import distinct_rows
 
-# Operations that make positions unique, and operations that keep positions and their order.
+# Operations that make positions unique, and that keep them in order.
 _UNIQUE = ("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2")
 _SAME_ORDER = ("Identity", "Reshape", "Cast")
 
@@ -27,7 +27,7 @@ _SAME_ORDER = ("Identity", "Reshape", "Cast")
 def with_static_shape(gradient: Any, shape: tf.TensorShape) -> Any:
     """Returns a value of replicas whose `tf.IndexedSlices` know their shape when traced.
 
-    A shape that is a tensor loses its value on the way to the function that merges replicas.
+    A shape that is a tensor loses its value on the way to a merge function.
 
     Args:
         gradient: value with a tensor or `tf.IndexedSlices` for each local replica.
@@ -67,7 +67,7 @@ def sum_rows(strategy: tf.distribute.Strategy, value: Any, num_rows: int) -> Any
     """Sums rows with the same position and undoes `separate_lookups`; cross-replica.
 
     Args:
-        value: `tf.IndexedSlices` on each device, whose replicas' rows were concatenated.
+        value: `tf.IndexedSlices` on each device, with the rows of all replicas.
         num_rows: rows of the weight.
     """
     devices, of_device = strategy.extended.worker_devices, {}

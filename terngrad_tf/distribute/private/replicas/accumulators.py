@@ -17,10 +17,10 @@ def stand_for_total(
 
     A saved sum can be restored with any number of replicas, and without a strategy. A value
     assigned outside replicas, for example from a checkpoint, goes to the first replica; the other
-    copies become zero. Outside replicas, each process sees the sum of its own replicas.
+    copies become zero. Outside replicas, each process sees the sum of its own.
 
-    TensorFlow's variables summed on read would divide assigned values by the number of replicas,
-    and exchange them when one process reads.
+    TensorFlow's variables summed on read would divide assigned values among replicas, and exchange
+    them when one process reads.
 
     Args:
         variable: made in `strategy.extended.sums_of_replicas()`.

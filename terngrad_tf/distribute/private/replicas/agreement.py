@@ -17,8 +17,8 @@ _TOLERANCE = 1e-5
 def agreed_by_processes(process_group: Any, value: Any, message: str) -> Any:
     """Returns a value after checking that it is equal on all processes, up to rounding.
 
-    Each process sends the sum and the norm, 8 bytes. Values that are no tensors are not checked:
-    equal programs pass equal Python values.
+    Each process sends the sum and the norm, 8 bytes. Python values are not checked: equal programs
+    pass equal ones.
 
     Args:
         value: tensor, or a value with one tensor per local replica, whose first is compared.

@@ -9,8 +9,8 @@ import tensorflow as tf
 def merge(function: Callable[..., Any], *args: Any) -> Any:
     """Calls a function once for all replicas, like `merge_call`; in replica context.
 
-    AutoGraph does not convert the function and its callees, which would take longer than the rest
-    of the first step.
+    AutoGraph skips the function and its callees: converting them takes longer than the rest of the
+    first step.
 
     Args:
         function: takes the strategy, and each of `args` as a value of all replicas.

@@ -1,7 +1,7 @@
 """Reductions within steps whose replicas have different numbers of examples, or none.
 
-Synchronized batch norm and users reduce values over a whole batch. A replica without examples
-contributes 0 to a sum and no row to a gather. A mean of means weights replicas by examples.
+Synchronized batch norm and users reduce values over a whole batch. A replica without examples adds
+0 to a sum and no row to a gather.
 """
 
 import tensorflow as tf

@@ -1,10 +1,9 @@
 """Gives the random operations of a step different seeds on each replica.
 
 An operation such as `tf.random.normal` gets two seeds when it is traced, for a generator that
-advances with every draw. Replicas that call one function would share its generators and draw in the
-order of threads. So each random operation becomes a choice among one operation per replica, with
-its own seeds. Replica 0 has the seeds of a single replica. Stateless operations take seeds as
-arguments and do not change.
+advances with every draw. Replicas that call one function would share generators and draw in the
+order of threads. So each random operation becomes a choice among one per replica, with its own
+seeds. Replica 0 has the seeds of a single replica. Stateless operations do not change.
 """
 
 import copy
@@ -21,8 +20,7 @@ SEED_STRIDE = 1_000_000_007
 def continue_seeds(graph: tf.Graph, previous: tf.Graph) -> None:
     """Gives the next random operation of a graph the seeds that it would have in another graph.
 
-    TensorFlow counts the random operations of each graph separately: the first one of every segment
-    would draw the same numbers.
+    TensorFlow counts by graph: the first operation of every segment would draw the same numbers.
     """
     counts = random_seed._graph_to_seed_dict
     counts[graph] = counts.get(previous, 0)

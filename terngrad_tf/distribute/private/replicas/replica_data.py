@@ -22,8 +22,8 @@ def differs(value: Any, process_group: Any, *, but_for_means: bool = False) -> b
     Args:
         value: tensor of the graph of the replicas' function, or a Python value.
         process_group: None for one process, whose replicas share all outside values.
-        but_for_means: True if means over a replica's examples count as equal: for values linear in
-            them, such as exponential averages, the mean over replicas is right.
+        but_for_means: True if means over a replica's examples count as equal: the mean over
+            replicas is right for values linear in them, as exponential averages are.
     """
     if isinstance(value, tf.Variable | values.DistributedValues):
         value = tf.convert_to_tensor(value)

@@ -35,8 +35,7 @@ from terngrad_tf.distribute.private.replicas.segments import (
     using_first_replicas_tensors,
 )
 
-# {id of a tensor: the replicas' own tensors that it stands for}, also for runs within a merge
-# function.
+# {id of a tensor: the replicas' own tensors}. Runs within a merge function use the outer run's.
 _own_tensors = {}
 # {id: result of a merge function, the same for all replicas}.
 _shared_tensors = {}
@@ -51,12 +50,8 @@ def call_for_each_replica(
 ) -> Any:
     """Adds `function` to the graph under construction, once per local replica.
 
-    Args:
-        strategy: its `extended.worker_devices` has one entry per local replica.
-        function: runs in replica context.
-        args: per-replica values stand for one value per replica.
-        kwargs: as `args`.
-        jit_compile: True to compile the segments, not merge functions, by XLA.
+    `extended.worker_devices` has one entry per local replica. With `jit_compile`, XLA compiles the
+    segments, not merge functions.
 
     Returns:
         The function's result, per-replica if it differs between replicas.

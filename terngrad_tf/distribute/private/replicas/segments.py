@@ -115,8 +115,8 @@ class Segment:
         """Defines the function, now that its outputs are known."""
         if self._calls is None:
             return
-        # A call gives outputs only at its end. Inline a single one, so that gradients leave while
-        # earlier layers compute theirs; several would make a large graph.
+        # A call gives outputs at its end. Inline a single one, so that gradients leave early;
+        # several make a large graph.
         several = len(self._calls) > 1
         attributes = {"_noinline": tf.compat.v1.AttrValue(b=several), **self._compilation()}
         function = atomic_function.from_func_graph(self._name, self.graph, attributes)

@@ -20,10 +20,6 @@ def assert_on_host(condition: Any, message: str) -> Any:
     TensorFlow's assertions do nothing on a GPU; assertions that print numbers run in a branch,
     which ignores `tf.device`.
 
-    Args:
-        condition: bool scalar.
-        message: message of the error.
-
     Returns:
         The operation on which others must depend; None in eager code, which fails at once.
     """

@@ -60,8 +60,7 @@ class TernGradClusterExtended(
         self._initialize_replicas(num_replicas, len(devices))
         self.initial_values = InitialValues(make_equal, self.message_guard)
         if cluster_is_joined():
-            # The stock method would restart the server while peers may wait for collectives of an
-            # earlier strategy, which watches the peers already.
+            # Do not restart the server: peers may wait for an earlier strategy, which watches them.
             self._std_server_started = True
             self._enable_check_health = False
         with bounded_start(start_timeout):

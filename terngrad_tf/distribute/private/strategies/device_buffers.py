@@ -29,9 +29,8 @@ def _note_own_iterator(stock, self):
 def _outlived_by_dataset(stock, self, dataset=None, *args, **kwargs):
     """Keeps a data set until the iterator over it is destroyed.
 
-    TensorFlow's iterator drops the data set before it waits for its thread, which may still ask the
-    data set for an element's types. Without the tuning below, an iterator ends quickly enough for
-    this to crash.
+    TensorFlow's iterator drops the data set before it waits for its thread, which may still ask for
+    an element's types. Without the tuning below, iterators end quickly enough to crash.
     """
     previous, _state.datasets = getattr(_state, "datasets", None), []
     try:
@@ -54,8 +53,8 @@ def _note_dataset(stock, dataset, *args, **kwargs):
 def _without_tuning(stock, prototype_ds, *args):
     """Turns tf.data's autotuning off in the buffers that feed each device of our strategies.
 
-    A buffer of one element needs no tuning, but `fit` and `evaluate` would end only when the tuning
-    thread wakes up, after up to a minute.
+    A buffer of one element needs none, but `fit` and `evaluate` would wait up to a minute for the
+    sleeping tuning thread.
     """
     dataset = stock(prototype_ds, *args)
     if getattr(_state, "is_own", False):

@@ -18,9 +18,9 @@ from terngrad_tf.distribute.steps.message_guard import MessageGuard
 class InitialValues:
     """Variables that may still differ between the processes of a cluster.
 
-    Stock strategies broadcast a variable on creation; a variable that one process creates (Keras
-    creates some while it saves) then waits forever. Here all take the chief's value when replicas
-    first use the variable, since all processes are then at the same place of the program:
+    Stock strategies broadcast on creation; a variable that one process creates (Keras creates some
+    while it saves) then waits forever. Here all take the chief's value when replicas first use the
+    variable, at the same place of the program:
 
     * In a traced function, when the trace ends, for all captured variables, before any step runs.
     * In eager code, at each variable's first use in a replica.

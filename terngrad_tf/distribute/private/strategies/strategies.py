@@ -25,16 +25,16 @@ from terngrad_tf.distribute.private.strategies import class_weights
 class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, LocalStepReplicas):
     """Several replicas on each device, whose variables stay equal.
 
-    The first device runs the first replicas. The replicas of a device share one copy of the
-    weights, the optimizer's variables and other variables that all write together. Each replica has
-    its own copy of variables that replicas write separately:
+    The first device runs the first replicas. A device's replicas share one copy of the weights, the
+    optimizer's variables and others that all write together. Each has its own copy of variables
+    that replicas write separately:
 
     * metrics, which are summed when read;
     * the states of random generators;
     * batch-norm statistics, which Keras creates with aggregation "none": checkpoints and evaluation
-      would depend on the replica that they read. So every such floating-point variable is replaced
-      by its mean over all replicas when the function that wrote it ends. An exponential average is
-      linear, so the mean of the averages is the average of the means.
+      would depend on the replica that they read. So such floating-point variables are replaced by
+      their mean over all replicas when the function that wrote them ends. An exponential average is
+      linear: the mean of averages is the average of means.
     """
 
     def _initialize_replicas(self, num_replicas, num_devices):
