@@ -24,8 +24,8 @@ class Job:
         buckets: elements of the ternary gradients.
         floats: elements of dense gradients that stay float.
         levels: L, for codes from -L to L.
-        float_bytes: bytes of `floats`. Default: as float32.
-        bytes_as_floats: bytes of all gradients as floats. Default: as float32.
+        float_bytes: of `floats`. Default: as float32.
+        bytes_as_floats: of all gradients as floats. Default: as float32.
     """
 
     num_members: int
@@ -91,9 +91,9 @@ class Plan:
         rows: positions of `tf.IndexedSlices` to round, see `sparse_rows`.
         floats: positions of dense gradients that travel as floats.
         buckets: positions of dense gradients to round.
-        job: sizes of the dense gradients.
-        sparse_bytes: bytes of sparse gradients that this member receives, a number or an integer
-            scalar tensor.
+        job: of the dense gradients only.
+        sparse_bytes: of sparse gradients that this member receives, a number or an integer scalar
+            tensor.
         float_sparse_bytes: the same if all rows traveled as floats.
         is_float: see `float_steps`.
     """

@@ -1,8 +1,8 @@
 """Contains every use of TensorFlow's and Keras' private modules, each with its reason.
 
 Nothing else in the package may import `tensorflow.python.*` or `keras.src.*` (a test enforces it).
-`tests/distribute/private/private_test.py` pins each name used here: if a release moves a name, that
-test fails instead of a training step.
+If a release moves a name, `tests/distribute/private/private_test.py` fails instead of a training
+step.
 
 No public way exists for these:
 

@@ -1,8 +1,7 @@
 """Lists the functions of TensorFlow and Keras that are replaced, and installs the replacements.
 
-All are installed together, after a check that the installed releases have every function in the
-expected form. A replacement behaves like the stock function unless a strategy or an op of this
-package is in use.
+All are installed together, after a check of the installed releases. A replacement behaves like the
+stock function unless a strategy or an op of this package is in use.
 """
 
 import dataclasses
@@ -28,9 +27,8 @@ class Patch:
 
     Attributes:
         owner: module or class.
-        replacement: gets the stock function, then its arguments. Both must have the same
-            parameters; `*args` stands for any more. The docstring gives the reason for the
-            replacement.
+        replacement: gets the stock function, then its arguments. Both have the same parameters;
+            `*args` stands for any more. The docstring gives the reason for the replacement.
     """
 
     owner: typing.Any

@@ -39,9 +39,9 @@ class Wire:
         sizes: elements of each tensor.
         num_members: M.
         num_local: L, replicas whose codes a member adds before it sends.
-        levels: codes are whole numbers from `-levels` to `levels`.
-        num_scales: Default: one per tensor.
-        num_elements: elements of the gradients. Default: the sum of `sizes`.
+        levels: largest code.
+        num_scales: scales that travel. Default: one per tensor.
+        num_elements: of the gradients. Default: the sum of `sizes`.
     """
 
     name: typing.ClassVar[str]

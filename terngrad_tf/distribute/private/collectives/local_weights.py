@@ -1,7 +1,7 @@
 """Own weights of replicas between exchanges, behind the variables of a model.
 
-The variables hold the shared values, which evaluation, callbacks and checkpoints see. During a
-replica's step they stand for the replica's own values.
+Evaluation, callbacks and checkpoints see the variables' shared values. During a replica's step, the
+variables stand for its own values.
 """
 
 import contextlib

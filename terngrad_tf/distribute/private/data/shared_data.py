@@ -33,9 +33,8 @@ def with_policy(dataset: tf.data.Dataset, policy: AutoShardPolicy) -> tf.data.Da
 class SharedData(LocalReplicas):
     """Distributes data sets for a cluster's `extended`.
 
-    With `AutoShardPolicy.AUTO`, the default, TensorFlow gives each process a part of the files or
-    batches and assumes that all read the same; here they compare first examples. Other policies are
-    not checked.
+    With `AutoShardPolicy.AUTO`, the default, TensorFlow assumes that all processes read the same
+    and gives each a part; here they compare first examples. Other policies are not checked.
 
     All processes take part in steps as long as one has examples: they ask each other before every
     step, unless all data are infinite.

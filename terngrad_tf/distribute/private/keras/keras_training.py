@@ -204,8 +204,8 @@ def _build_on_own_batch(stock, self, iterator=None, data_batch=None):
     """Builds a model on the process's own part of the first batch.
 
     Keras averages the first batch over replicas, which fails if shards differ in size, and calls
-    the model on dense tensors, which may fail (own steps as in GANs, ragged or sparse inputs). The
-    trace of a step builds such models and reports errors.
+    the model on dense tensors, which may fail (own steps, ragged or sparse inputs). The trace of a
+    step builds such models and reports errors.
     """
     strategy = self._distribute_strategy
     if strategy is None or not is_own(strategy):

@@ -25,7 +25,7 @@ import tensorflow as tf
 
 from terngrad_tf import ternary
 
-# The least share of an average of squares that remains.
+# Of an average of squares.
 _LEAST_SHARE = 0.1
 
 
@@ -33,7 +33,6 @@ class Update:
     """An update of one weight by an optimizer whose `v = beta_2 v + (1 - beta_2) g^2`: Adam's.
 
     Args:
-        weight, gradient, learning_rate: arguments of `update_step`.
         noise: float32 `[blocks]`, the variance of the gradient's noise.
     """
 
@@ -147,8 +146,8 @@ class _Lamb(Update):
 class _Muon(Update):
     """Like Adam, or orthogonal steps in the direction `u = g + beta m` of `m = beta m + g`.
 
-    The part of an orthogonal step along u without noise is shorter by about the factor by which
-    noise lengthens u; the rate is multiplied by it.
+    An orthogonal step's part along u without noise is shorter by about the factor by which noise
+    lengthens u; this factor multiplies the rate.
     """
 
     slots, decay = "adam_velocities", "adam_beta_2"
@@ -184,8 +183,8 @@ class _Muon(Update):
 class _Lion(Update):
     """Steps of one length in the direction of the signs of `c = beta_1 m + (1 - beta_1) g`.
 
-    Noise turns signs of small elements and shortens the mean step by about the factor by which it
-    lengthens c; each block's rate is multiplied by it.
+    Noise turns signs of small elements, which shortens the mean step by about the factor by which
+    noise lengthens c; this factor multiplies each block's rate.
     """
 
     @property

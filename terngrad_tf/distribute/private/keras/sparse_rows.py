@@ -1,8 +1,8 @@
 """Sums sparse gradient rows, so that rows that are distinct on each replica stay distinct.
 
-TensorFlow sums `tf.IndexedSlices` by concatenating their rows, and Keras optimizers square and clip
-each row separately. A lookup of sparse ids (`tf.nn.embedding_lookup_sparse`, a dense layer of a
-`tf.SparseTensor`) gives distinct rows, so rows of several replicas must be summed. Other lookups
+TensorFlow concatenates rows of `tf.IndexedSlices`, and Keras optimizers square and clip each row
+separately. A lookup of sparse ids (`tf.nn.embedding_lookup_sparse`, a dense layer of a
+`tf.SparseTensor`) gives distinct rows; rows of several replicas must be summed. Other lookups
 (`keras.layers.Embedding`) give one row per id, with any number of replicas.
 """
 

@@ -1,8 +1,8 @@
 """Combines the numbers that a model's own `train_step` or `test_step` returns on all replicas.
 
-Keras shows the mean over replicas of the last step's results, or the metrics, if the step returned
-only their names. Without a strategy, a number is a mean over a whole batch. So a replica's number
-is weighted by its examples, and losses that Keras scaled for a sum over replicas are summed.
+Keras shows the mean over replicas of the last step's results. Without a strategy, a number is a
+mean over a whole batch. So a replica's number is weighted by its examples, and losses that Keras
+scaled for a sum over replicas are summed.
 """
 
 import contextlib

@@ -16,8 +16,8 @@ def stand_for_total(
     """Makes a variable with one copy per replica stand for the sum of its copies outside replicas.
 
     A saved sum can be restored with any number of replicas, and without a strategy. A value
-    assigned outside replicas, for example from a checkpoint, goes to the first replica; the other
-    copies become zero. Outside replicas, each process sees the sum of its own.
+    assigned outside replicas goes to the first replica; the other copies become zero. Outside
+    replicas, each process sees the sum of its own.
 
     TensorFlow's variables summed on read would divide assigned values among replicas, and exchange
     them when one process reads.

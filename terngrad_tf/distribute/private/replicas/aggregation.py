@@ -1,8 +1,7 @@
 """Aggregates the values that replicas write to a variable.
 
-If a variable states its `aggregation`, all replicas take the mean, the sum or the first replica's
-value. Unlike in TensorFlow, means weight replicas by their examples, and the first replica belongs
-to the first process.
+As its `aggregation` states, all replicas take the mean weighted by examples, the sum, or the value
+of the first process's first replica.
 
 Other untrained variables have a copy per replica. Their mean is right for batch norm's statistics
 and for equal values, but wrong for counts, maxima and queues.

@@ -1,9 +1,9 @@
 """Gives the random operations of a step different seeds on each replica.
 
 An operation such as `tf.random.normal` gets two seeds when it is traced, for a generator that
-advances with every draw. Replicas that call one function would share generators and draw in the
-order of threads. So each random operation becomes a choice among one per replica, with its own
-seeds. Replica 0 has the seeds of a single replica. Stateless operations do not change.
+advances with every draw. Replicas would share it and draw in the order of threads. So each random
+operation becomes a choice among one per replica, with its own seeds. Replica 0 has the seeds of a
+single replica. Stateless operations do not change.
 """
 
 import copy

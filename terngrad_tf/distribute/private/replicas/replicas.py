@@ -9,12 +9,11 @@ all replicas of a process share one trace and, on one device, one copy of the we
   batch-norm statistics, random states) in place of replica 0's.
 * At a `merge_call`, the results are grouped by replica for the merge function.
 
-A later segment may use any tensor of an earlier one (as the backward pass of synchronized batch
-norm does), which becomes an output of the earlier calls. So functions are only defined when the
-last segment is known.
+A later segment may use any tensor of an earlier one, which becomes an output of the earlier calls.
+So functions are defined when the last segment is known.
 
-Python code gets the number of its replica as a tensor. Its effects beyond tensors (printing,
-appending to a list) happen once, not once per replica.
+Python code gets the number of its replica as a tensor. Its effects beyond tensors, such as
+printing, happen once, not once per replica.
 """
 
 import contextlib

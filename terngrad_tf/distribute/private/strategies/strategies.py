@@ -31,10 +31,10 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
 
     * metrics, which are summed when read;
     * the states of random generators;
-    * batch-norm statistics, which Keras creates with aggregation "none": checkpoints and evaluation
-      would depend on the replica that they read. So such floating-point variables are replaced by
-      their mean over all replicas when the function that wrote them ends. An exponential average is
-      linear: the mean of averages is the average of means.
+    * batch-norm statistics, which Keras creates with aggregation "none". When a function ends, such
+      floating-point variables that it wrote become their mean over all replicas; otherwise
+      checkpoints and evaluation would depend on the replica. The mean of exponential averages is
+      the average of means.
     """
 
     def _initialize_replicas(self, num_replicas, num_devices):
