@@ -12,7 +12,7 @@ from terngrad_tf import ternary
 from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.quantization import Quantization
 
-# Large enough that the latency of a collective is negligible.
+# A bucket leaves while earlier layers compute; this size makes a collective's latency negligible.
 BUCKET_ELEMENTS = 4 * 2**20
 
 
@@ -25,7 +25,7 @@ class ReductionContext:
         self.num_replicas = num_replicas
         self.processes = processes
         self.first_replica = processes.rank * self.num_local if processes else 0
-        # XLA compiles once per device, but logical CPU devices share threads.
+        # XLA compiles once per device. Logical CPU devices share threads, so one encodes for all.
         self.encode_devices = [device if "GPU" in device else devices[0] for device in devices]
 
     @classmethod

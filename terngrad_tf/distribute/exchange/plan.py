@@ -92,8 +92,7 @@ class Plan:
         floats: positions of dense gradients that travel as floats.
         buckets: positions of dense gradients to round.
         job: of the dense gradients only.
-        sparse_bytes: of sparse gradients that this member receives, a number or an integer scalar
-            tensor.
+        sparse_bytes: received by this member, a number or an integer scalar tensor.
         float_sparse_bytes: the same if all rows traveled as floats.
         is_float: see `float_steps`.
     """

@@ -14,8 +14,8 @@ from tensorflow.python.ops import collective_ops
 from terngrad_tf.common.places import places
 from terngrad_tf.distribute.private.collectives.stamps import run_independently
 
-# Up to this count, processes send to all at once: a ring takes more turns, but large messages meet
-# in one link.
+# Up to this many numbers together, processes send to all at once: a ring takes more turns, but
+# large messages meet in one link.
 _FEW = 2**14
 
 

@@ -79,6 +79,8 @@ class ClusterAdapter(DataAdapter):
     * Arrays must be the same on all processes, which shuffle them in the same order.
     * Other sources: if the first batches are the same on all processes, each takes its part of
       every batch, otherwise all of its own. All go on until the process with most batches ends.
+
+    All processes create an adapter.
     """
 
     def __init__(self, adapter: DataAdapter, strategy: tf.distribute.Strategy):

@@ -181,7 +181,7 @@ def _reduce_over_processes(stock, values, strategy, reduction):
     if group is None:
         return stock(values, strategy, reduction)
     if reduction == "concat":
-        # Keras would reorder rows, which are adjacent here.
+        # Keras would reorder the rows: unlike in the stock strategy, replicas have adjacent parts.
         return tf.nest.map_structure(lambda value: strategy.gather(value, axis=0), values)
     values, optimizer = stock(values, strategy, reduction), optimizer_of_local_step()
     mean = functools.partial(_mean_over_processes, group=group)

@@ -81,7 +81,7 @@ class RoundingNoise(keras.layers.Layer):
         return self.averages[self.indices.index(index)] if index in self.indices else None
 
     def _trackable_children(self, save_type="checkpoint", **kwargs):
-        # A `tf.train.Checkpoint` of plain Keras has none and must match if there is no noise.
+        # Without noise, a `tf.train.Checkpoint` of plain Keras, which has no averages, must match.
         children = super()._trackable_children(save_type, **kwargs)
         is_unused = tf.executing_eagerly() and not any(map(np.any, self._saved()))
         return {} if is_unused and save_type == "checkpoint" else children

@@ -31,8 +31,8 @@ def watch_scope(strategy: tf.distribute.Strategy) -> None:
 def _compile_in_scope(stock, self, *args, **kwargs):
     """Runs `compile` in the scope of the model's strategy; refuses models built outside.
 
-    Without an error, Keras trains a model built outside in this process alone, and all replicas
-    write other variables made outside one after another.
+    Keras trains a model built outside in this process alone, without an error. All replicas would
+    write other variables from outside one after another.
     """
     strategy = self.distribute_strategy
     if not is_own(strategy):

@@ -275,7 +275,7 @@ class _Adamax(Update):
 class _Adafactor(Update):
     """`v = beta_2 v + (1 - beta_2) g^2` of each row and column, where `beta_2 = 1 - t^decay`.
 
-    Steps above a threshold of their root mean square are shortened; their noise must not count. In
+    Steps whose root mean square exceeds a threshold are shortened; their noise must not count. In
     the first step beta_2 is 0: a change of the average has no effect.
     """
 

@@ -20,7 +20,7 @@ class InitialValues:
 
     Stock strategies broadcast on creation; a variable that one process creates (Keras creates some
     while it saves) then waits forever. Here all take the chief's value when replicas first use the
-    variable, at the same place of the program:
+    variable, which happens at the same place of the program:
 
     * In a traced function, when the trace ends, for all captured variables, before any step runs.
     * In eager code, at each variable's first use in a replica.
