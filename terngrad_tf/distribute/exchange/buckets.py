@@ -12,19 +12,12 @@ from terngrad_tf import ternary
 from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.quantization import Quantization
 
-# A bucket is sent as soon as its gradients exist, while earlier layers still compute theirs. This
-# size makes the latency of a collective negligible.
+# A bucket leaves while earlier layers compute; this size makes a collective's latency negligible.
 BUCKET_ELEMENTS = 4 * 2**20
 
 
 class ReductionContext:
-    """The participants of an exchange.
-
-    Args:
-        devices: the device of each local replica.
-        num_replicas: replicas of all processes.
-        processes: `ProcessGroup`; None without other processes.
-    """
+    """The participants of an exchange."""
 
     def __init__(self, devices: Sequence[str], num_replicas: int, processes: Any) -> None:
         self.devices = devices
@@ -32,8 +25,7 @@ class ReductionContext:
         self.num_replicas = num_replicas
         self.processes = processes
         self.first_replica = processes.rank * self.num_local if processes else 0
-        # XLA compiles once per device. Logical CPU devices share memory and threads, so the first
-        # one compiles and computes for all of them.
+        # XLA compiles once per device. Logical CPU devices share threads, so one encodes for all.
         self.encode_devices = [device if "GPU" in device else devices[0] for device in devices]
 
     @classmethod
@@ -49,7 +41,7 @@ class ReductionContext:
         return self.processes.size if self.processes else self.num_replicas
 
     def wire(self, name: str, sizes: Sequence[int], quantization: Quantization) -> Any:
-        """Returns the `Wire` of a name for tensors of these sizes, rounded in this way."""
+        """Returns the `Wire` of a name for tensors of these sizes."""
         num_local = self.num_local if self.processes else 1
         how = quantization.levels, bool(quantization.rotate)
         return wires.choose(name, sizes, self.num_members, num_local, *how)
@@ -61,7 +53,7 @@ class ReductionContext:
         return context
 
     def on_all_devices(self, tensor: tf.Tensor) -> list[tf.Tensor]:
-        """Returns a copy of a tensor for each local replica, one per device."""
+        """Returns a copy for each local replica, one per device."""
         copies = {}
         for device in dict.fromkeys(self.devices):
             with tf.device(device):
@@ -74,17 +66,12 @@ class Bucket:
     """T gradients of each local replica that travel together.
 
     Attributes:
-        context: `ReductionContext`.
-        quantization: how the gradients are rounded.
-        gradients: list with the T tensors of each local replica.
-        scales: float32 tensor of shape [T], the scales shared by all replicas; `[blocks]` for
-            gradients that will be rotated.
-        indices: T integers that select the random bits of each tensor.
-        step: the step, a scalar integer tensor.
-        measured: result of `Quantization.local_scales` for each local replica, if gradients will
-            be rotated.
-        noise_of_sums: `SharedScales.noise`, if gradients will be rotated.
-        is_rotated: True if the gradients are rotated, in units of their scales.
+        gradients: the T tensors of each local replica.
+        scales: float32 `[T]`, shared by all replicas; `[blocks]` before a rotation.
+        indices: T integers that select the random bits.
+        measured: `Quantization.local_scales` of each local replica, before a rotation.
+        noise_of_sums: `SharedScales.noise`, before a rotation.
+        is_rotated: gradients are rotated, in units of their scales.
     """
 
     context: ReductionContext
@@ -190,14 +177,14 @@ class Bucket:
 
     @property
     def rotation(self) -> "ternary.Rotation | None":
-        """The `ternary.Rotation` of the gradients; None if they are rounded without rotation."""
+        """The `ternary.Rotation` of the gradients; None if they are not to be rotated."""
         if self.is_rotated:
             return None
         shapes, _ = self._specs()
         return self.quantization.rotation(shapes, self.context.num_replicas)
 
     def rotated(self) -> "Bucket":
-        """Returns the bucket of the rotated gradients, vectors of the same elements."""
+        """Returns the bucket of the rotated gradients, as vectors."""
         rotation, vectors = self.rotation, []
         for replica, device in enumerate(self.context.encode_devices):
             with tf.device(device):
@@ -225,15 +212,10 @@ class Bucket:
         return self.rotation.rotate_back(sums, self.scales, dtypes, **self._signs())
 
     def noise(self, errors: tf.Tensor | None = None) -> list[tf.Tensor] | None:
-        """Returns the variance that rounding adds to each element of the sums of the T gradients.
+        """Returns the variance that rounding adds to the sums, a float32 `[blocks]` per gradient.
 
-        Args:
-            errors: `wires.Sums.errors` of the rotated gradients.
-
-        Returns:
-            A float32 tensor `[blocks]` for each gradient, of its `ternary.block_sizes`: a block has
-            one variance. None if gradients are not rotated, since the variance then differs by
-            element.
+        None without rotation: the variance then differs by element. `errors` are the
+        `wires.Sums.errors` of the rotated gradients.
         """
         if self.rotation is None:
             return None
@@ -253,12 +235,7 @@ class Bucket:
 def buckets(sizes: Sequence[int], bucket_elements: int = BUCKET_ELEMENTS) -> Any:
     """Splits positions 0..len(sizes)-1 into buckets, last layers (first gradients) first.
 
-    Args:
-        sizes: elements of each tensor.
-        bucket_elements: a bucket is closed when it holds this number of elements.
-
-    Returns:
-        List of lists of positions, each position once.
+    A bucket closes when it holds `bucket_elements`.
     """
     result, current, total = [], [], 0
     for position in reversed(range(len(sizes))):
@@ -274,9 +251,8 @@ class Reduced(typing.NamedTuple):
     """A bucket after the exchange.
 
     Attributes:
-        sums: list of T lists with the sum on each local device.
-        received_words: words that this member received: a number, or a float32 scalar tensor if the
-            wire has no fixed size.
+        sums: T lists with the sum on each local device.
+        received_words: a number; a float32 scalar tensor if the wire has no fixed size.
         noise: see `Bucket.noise`.
     """
 
@@ -286,12 +262,7 @@ class Reduced(typing.NamedTuple):
 
 
 def reduce_bucket(bucket: Bucket, wire: Any) -> Reduced:
-    """Rounds, exchanges and sums the tensors of one bucket.
-
-    Args:
-        bucket: `Bucket`.
-        wire: one of `WIRES`.
-    """
+    """Rounds, exchanges and sums the tensors of one bucket."""
     context = bucket.context
     wire = context.wire(wire, bucket.sizes, bucket.quantization)
     with tf.device(context.devices[0]):

@@ -12,9 +12,7 @@ from terngrad_tf.distribute.exchange.plan import Arrival
 class Observer(Protocol):
     """Sees the moments of one exchange while a step is traced.
 
-    A method adds what it measures to the step. It returns what it was given, or what the exchange
-    uses instead: the same tensors after a clock, or a context whose messages are measured. The
-    methods of this class do nothing, so that a subclass states only the moments it sees.
+    A method may add operations to the step, and returns its argument or a replacement.
     """
 
     def floats_ready(self, gradients: Sequence[Sequence[Any]]) -> None:
@@ -37,15 +35,11 @@ class Observer(Protocol):
         return sums
 
     def done(self, sums: Mapping[int, Any], words: Sequence[tf.Tensor]) -> None:
-        """All sums exist, by position; `words` counts the words of streams that were received."""
+        """All sums exist, by position; `words` counts the received words of streams."""
 
 
 class Observers(Observer):
-    """Several observers as one; none of them does nothing.
-
-    Args:
-        observers: observers of the same exchange.
-    """
+    """Several observers as one; none of them does nothing."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self._observers = list(observers)

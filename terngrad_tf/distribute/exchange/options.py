@@ -89,13 +89,8 @@ class ExchangeOptions:
 def quantization_of(grad_bits: int | str | None, quantization: Any, wire: str) -> Quantization:
     """Returns the `Quantization` that a user describes.
 
-    Args:
-        grad_bits: bits of an element, "auto", or None.
-        quantization: the full rule instead, or None.
-        wire: the wire's name.
-
     Raises:
-        ValueError: both are given.
+        ValueError: both `grad_bits` and `quantization` are given.
     """
     bits = None if grad_bits == AUTO else typing.cast("int | None", grad_bits)
     if quantization is None:

@@ -20,14 +20,12 @@ class Job:
     """The sizes of an exchange.
 
     Attributes:
-        num_members: members of the exchange.
         num_local: replicas whose codes a member adds before it sends.
-        buckets: numbers of elements of the ternary gradients, by bucket.
-        floats: numbers of elements of dense gradients that stay float.
+        buckets: elements of the ternary gradients.
+        floats: elements of dense gradients that stay float.
         levels: L, for codes from -L to L.
-        rotated: True if gradients are rotated before they are rounded.
-        float_bytes: bytes of `floats`. Default: those of float32.
-        bytes_as_floats: bytes of all these gradients as floats. Default: those of float32.
+        float_bytes: of `floats`. Default: as float32.
+        bytes_as_floats: of all gradients as floats. Default: as float32.
     """
 
     num_members: int
@@ -54,14 +52,7 @@ class Job:
         gradients: Sequence[Any],
         paths: Sequence[str],
     ) -> "Job":
-        """Returns the sizes of the exchange of T gradients.
-
-        Args:
-            context: `ReductionContext`.
-            quantization: how gradients are rounded.
-            gradients: T gradients of one replica.
-            paths: T variable paths.
-        """
+        """Returns the sizes of the exchange of T gradients."""
         buckets, _, floats = _positions(quantization, gradients, paths)
         return cls(
             context.num_members,
@@ -80,8 +71,7 @@ class LocalScales(NamedTuple):
 
     Attributes:
         scales: `Quantization.local_scales` of each bucket.
-        times: for each bucket the time when its gradients existed, a float64 scalar tensor; empty
-            if no times are measured.
+        times: when each bucket's gradients existed, float64 scalar tensors, if measured.
     """
 
     scales: list[Any]
@@ -93,25 +83,18 @@ class Plan:
     """One exchange of T gradients. Positions count among them.
 
     Attributes:
-        strategy: the strategy whose replicas computed the gradients.
-        context: `ReductionContext`.
-        quantization: how gradients are rounded.
         gradients: T values, each with one gradient a local replica.
         first: the T gradients of the first local replica.
-        local_scales: `LocalScales` of values with one tensor a local replica.
-        paths: T variable paths.
+        local_scales: values with one tensor a local replica.
         indices: T positions among the optimizer's variables; they select the random bits.
-        step: the optimizer's step, a scalar integer tensor.
         sparse: positions of `tf.IndexedSlices` that travel as rows of floats.
-        rows: positions of `tf.IndexedSlices` that are rounded, see `sparse_rows`.
+        rows: positions of `tf.IndexedSlices` to round, see `sparse_rows`.
         floats: positions of dense gradients that travel as floats.
-        buckets: positions of the gradients to round, bucket by bucket.
-        job: sizes of the dense gradients.
-        sparse_bytes: bytes that this member receives of sparse gradients, a number or an integer
-            scalar tensor.
+        buckets: positions of dense gradients to round.
+        job: of the dense gradients only.
+        sparse_bytes: received by this member, a number or an integer scalar tensor.
         float_sparse_bytes: the same if all rows traveled as floats.
-        wire: the wire of the buckets.
-        is_float: True if the step exchanges all dense gradients as floats, see `float_steps`.
+        is_float: see `float_steps`.
     """
 
     strategy: tf.distribute.Strategy
@@ -214,7 +197,7 @@ class Plan:
         wires = [context.wire(self.wire, sizes, quantization) for sizes in job.buckets]
         floats = float_traffic(job.float_bytes, job.num_members)
         total = sum((wire.traffic for wire in wires), start=floats)
-        # A wire does not know of which type its gradients are.
+        # A wire does not know its gradients' type.
         as_floats = float_traffic(job.bytes_as_floats, job.num_members)
         return dataclasses.replace(total, float32_bytes=as_floats.received_bytes)
 
@@ -244,12 +227,9 @@ class Arrival:
     """A bucket whose gradients exist on all local replicas.
 
     Attributes:
-        plan: the exchange.
-        number: number of the bucket.
-        context: `ReductionContext` that sends the bucket's messages.
         scales: `Quantization.local_scales` of each local replica.
-        times: list of the time when the gradients existed; empty if not measured.
-        told: float32 vector that travels beside the scales, or None.
+        times: when the gradients existed, if measured.
+        told: float32 vector that travels beside the scales.
     """
 
     plan: Plan
@@ -281,13 +261,7 @@ class Arrival:
 def positions_of_buckets(
     quantization: Quantization, gradients: Sequence[Any], paths: Sequence[str]
 ) -> list[list[int]]:
-    """Returns the positions of the gradients to round, bucket by bucket.
-
-    Args:
-        quantization: `Quantization`.
-        gradients: T gradients of one replica.
-        paths: T variable paths.
-    """
+    """Returns the positions of the gradients to round, bucket by bucket."""
     positions = quantization.ternary_positions(gradients, paths)
     sizes = [_num_elements(gradients[i]) for i in positions]
     return [[positions[i] for i in bucket] for bucket in buckets(sizes)]
@@ -312,7 +286,7 @@ def _num_bytes(tensor):
 def _gathered_bytes(context, gradient):
     """Returns the bytes of float rows that a member receives, an int64 scalar tensor.
 
-    Replicas of a single process count as members of the same size.
+    Without processes, replicas count as members of equal size.
     """
     own = sum(
         tf.size(part, tf.int64) * part.dtype.size

@@ -36,8 +36,8 @@ def _is_function(name, value):
 class Quantization(QuantizationOptions):
     """Selects gradients of a model and rounds them to ternary or finer codes.
 
-    The random bits depend on `seed`, the step, the variable's position in the model and the element
-    only.
+    The random bits depend only on `seed`, the step, the variable's position in the model and the
+    element.
 
     Example:
     >>> quantization = Quantization(min_size=2)
@@ -80,7 +80,7 @@ class Quantization(QuantizationOptions):
         """Raises ValueError if `quantize_logits=False` finds no logits.
 
         Args:
-            paths: paths of all variables of an optimizer, as in `keras.Variable.path`.
+            paths: paths of all variables, as in `keras.Variable.path`.
         """
         if (
             self.grad_bits != 32
@@ -101,7 +101,7 @@ class Quantization(QuantizationOptions):
         """Returns the positions of the gradients to round.
 
         Args:
-            gradients: list of T tensors, `tf.TensorSpec`s or `tf.IndexedSlices`.
+            gradients: T tensors, `tf.TensorSpec`s or `tf.IndexedSlices`.
             paths: T variable paths, as in `keras.Variable.path`.
         """
         return self._positions(gradients, paths, is_sparse=False)
@@ -112,7 +112,7 @@ class Quantization(QuantizationOptions):
         There are none without rotation: TernGrad's one scale for a tensor suits no rows.
 
         Args:
-            gradients: list of T tensors or `tf.IndexedSlices`.
+            gradients: T tensors or `tf.IndexedSlices`.
             paths: T variable paths, as in `keras.Variable.path`.
         """
         return self._positions(gradients, paths, is_sparse=True) if self.rotate else []
@@ -141,7 +141,7 @@ class Quantization(QuantizationOptions):
 
         Args:
             shapes: T static shapes.
-            num_replicas: number of replicas whose codes are added.
+            num_replicas: replicas whose codes are added.
         """
         if not self.rotate:
             return None
@@ -151,12 +151,11 @@ class Quantization(QuantizationOptions):
         """Measures one replica's gradients for rounding.
 
         Args:
-            gradients: list of T tensors.
-            num_replicas: number of replicas over which reduced gradients are the mean.
+            gradients: T tensors.
+            num_replicas: replicas over which reduced gradients are the mean.
 
         Returns:
-            `ternary.local_scales`, `[T]`; with rotation, the result of `ternary.Rotation.measure`,
-            `[2, blocks]`.
+            `ternary.local_scales`, `[T]`; with rotation, `ternary.Rotation.measure`, `[2, blocks]`.
         """
         rotation = self.rotation([g.shape for g in gradients], num_replicas)
         if rotation:
@@ -172,16 +171,15 @@ class Quantization(QuantizationOptions):
     def noise_of_sums(self, scales: tf.Tensor, own: tf.Tensor, num_replicas: int) -> tf.Tensor:
         """Returns the variance that rounding adds to sums, in units of the squared scale.
 
-        It is that of Gaussian blocks. Of a process with several replicas, each counts as the
-        largest, so the variance is an upper bound.
+        Assumes Gaussian blocks. An upper bound for processes with several replicas.
 
         Args:
-            scales: float32 tensor of shape [blocks], shared by all replicas.
-            own: float32 tensor of shape [members, blocks], the largest scales of each member.
+            scales: float32 `[blocks]`, shared by all replicas.
+            own: float32 `[members, blocks]`, the largest scales of each member.
             num_replicas: N.
 
         Returns:
-            Float32 tensor of shape [blocks].
+            Float32 `[blocks]`.
         """
         scales = tf.minimum(scales, _LARGEST_NOISY_SCALE)
         how: dict[str, Any] = {"levels": self.levels, "rounding": self.rounding}
@@ -193,13 +191,13 @@ class Quantization(QuantizationOptions):
         """Returns the variance that rounding adds to each element of summed rotated gradients.
 
         Args:
-            scales: float32 tensor of shape [blocks], shared by all replicas.
+            scales: float32 `[blocks]`, shared by all replicas.
             of_sums: result of `noise_of_sums`.
-            errors: float32 tensor of shape [blocks]: mean squared errors of the sums of codes, if
-                those were rounded once more.
+            errors: float32 `[blocks]`: mean squared errors of the sums of codes, if rounded once
+                more.
 
         Returns:
-            Float32 tensor of shape [blocks], finite.
+            Float32 `[blocks]`, finite.
         """
         if errors is not None:
             of_sums += errors * tf.constant(ternary.value_of_code(self.levels) ** 2, tf.float32)
@@ -207,7 +205,7 @@ class Quantization(QuantizationOptions):
         return of_sums * tf.square(tf.minimum(scales, _LARGEST_NOISY_SCALE))
 
     def indices_of_vectors(self, first: int, count: int) -> list[int]:
-        """Returns integers that select the random bits of the rotated vectors of a bucket.
+        """Returns integers that select the random bits of a bucket's rotated vectors.
 
         Args:
             first: the first tensor's integer.
@@ -236,7 +234,7 @@ class Quantization(QuantizationOptions):
 
     def units(self, scales: tf.Tensor) -> tf.Tensor:
         """Returns the value of a code of 1 at these scales."""
-        # Not a division, which TensorFlow's graphs turn into such a product, rounded differently.
+        # TensorFlow's graphs turn a division into this product, rounded differently.
         return scales if self.levels == 1 else scales * tf.constant(1 / self.levels, scales.dtype)
 
     def _how(self):

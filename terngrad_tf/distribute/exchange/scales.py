@@ -1,8 +1,8 @@
 """Scales that all replicas share before they round.
 
-Replicas round by the largest of their own scales, and replicas with smaller ones add less noise.
-Few scales travel from each member to all others. Of many, each member receives a chunk from all
-others, finds the largest scales and the noise, and sends both to all (`traffic.scale_bytes`).
+Replicas round by the largest of their scales; replicas with smaller ones add less noise. Few scales
+travel to all members. Of many, each member receives a chunk, and sends its largest scales and noise
+to all (`traffic.scale_bytes`).
 """
 
 import typing
@@ -19,10 +19,10 @@ class SharedScales(typing.NamedTuple):
     """Scales after members shared them.
 
     Attributes:
-        largest: float32 tensor of shape [T], the largest over all replicas.
-        noise: float32 tensor of shape [T], the variance that rounding adds to sums, in units of the
-            squared scale; None without rotation.
-        told: the largest elements of `told` over all processes, if given.
+        largest: float32 `[T]`, over all replicas.
+        noise: float32 `[T]`, the variance that rounding adds to sums, in units of the squared
+            scale; None without rotation.
+        told: the largest elements over all processes.
     """
 
     largest: tf.Tensor
@@ -36,10 +36,8 @@ def share_scales(
     """Exchanges scales with the other members.
 
     Args:
-        context: `ReductionContext`.
-        quantization: how gradients will be rounded.
-        local_scales: the scales of each local replica, float32 `[T]`.
-        told: optional float32 vector of this process, which travels beside the scales.
+        local_scales: float32 `[T]` of each local replica.
+        told: float32 vector that travels beside the scales.
     """
     processes = context.processes
     with tf.device(context.devices[0]):

@@ -1,8 +1,7 @@
 """Sums sparse gradients over replicas as rounded rows, or as whole rounded tensors.
 
-Members send the rows that their batch used, with positions, if a step's rows take fewer bytes than
-the whole weight. The number of rows differs by member and step, so members agree on the largest
-number in every step, and pad their rows to it. All then choose alike.
+Rows, with positions, travel if they take fewer bytes than the whole weight. In every step members
+agree on the largest number of rows and pad to it, so all choose alike.
 """
 
 import dataclasses
@@ -26,12 +25,10 @@ class Table:
     """The sparse gradients of one weight.
 
     Attributes:
-        context: `ReductionContext`.
-        quantization: how the gradients are rounded; they are rotated.
-        wire: wire of whole tensors, one of `WIRES`.
+        quantization: rotates gradients.
+        wire: wire of whole tensors.
         gradients: `tf.IndexedSlices` of each local replica, of a static shape.
         index: integer that selects the random bits.
-        step: the step, a scalar integer tensor.
     """
 
     context: ReductionContext
@@ -74,12 +71,12 @@ class Table:
         """Sums rows with the same position of each member.
 
         Returns:
-            For each member of this process the positions, int32 `[n]`, and the rows, float32
-            `[n, width]`, longest rows first.
+            Positions, int32 `[n]`, and rows, float32 `[n, width]`, longest first, of each member of
+            this process.
         """
         distinct = []
         for _, gradients in self.members:
-            # Positions of several lookups are told apart by multiples of the number of rows.
+            # Multiples of the number of rows distinguish positions of several lookups.
             positions = tf.concat([tf.cast(g.indices, tf.int64) for g in gradients], 0)
             positions = tf.cast(positions % self.shape[0], tf.int32)
             values = [tf.cast(g.values, tf.float32) for g in gradients]
@@ -93,9 +90,7 @@ class Table:
     def sum_rows(self, distinct: Sequence[tuple[Any, Any]], count: tf.Tensor) -> Any:
         """Sums rounded rows of all members.
 
-        Args:
-            distinct: result of `distinct_rows`.
-            count: the largest number of rows of a member.
+        `count` is the largest number of rows of a member.
 
         Returns:
             Distinct positions, int32 `[n]`, and rows, float32 `[n, width]`.
@@ -124,8 +119,7 @@ class Table:
         flat = tf.reshape(positions, [members * count])
         positions, place = tf.unique(flat)
         place = tf.reshape(place, tf.stack([members, count]))
-        # One member after the other: on GPUs, sums of one call have no fixed order, and processes
-        # need the same bits.
+        # By member: sums of one call have no fixed order on GPUs, and processes need the same bits.
         total = tf.add_n(
             [
                 tf.math.unsorted_segment_sum(values[k], place[k], tf.size(positions))
@@ -164,13 +158,10 @@ class Table:
 def reduce_tables(tables: Sequence[Table]) -> tuple[list[Any], list[Any], Any]:
     """Sums the sparse gradients of several weights over all replicas, on the first local device.
 
-    Args:
-        tables: a `Table` for each weight.
-
     Returns:
-        List with the distinct positions and the rows of each sum, in the gradients' types; list
-        with the variance that rounding added to whole tensors, `[blocks]`, 0 for rows; and the
-        bytes that this member received, an int64 scalar tensor.
+        Distinct positions and rows of each sum, in the gradients' types; the variance that rounding
+        added to whole tensors, `[blocks]`, 0 for rows; this member's received bytes, an int64
+        scalar tensor.
     """
     context = tables[0].context
     with tf.device(context.devices[0]):

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 WORD_BYTES = 4
-# Up to this number of scales of all members together, a second message would take longer.
+# Up to this number of scales of all members, a second message takes longer.
 _FEW_SCALES = 2**14
 
 
@@ -14,11 +14,11 @@ class Traffic:
     """The cost of one reduction of all gradients for every member.
 
     Attributes:
-        wire: the wire that carries ternary gradients ("float32" if none is ternary).
-        num_members: replicas that exchange words: processes, or the replicas of a single process.
+        wire: the wire of ternary gradients ("float32" if none is ternary).
+        num_members: processes, or the replicas of a single process.
         received_bytes: payload bytes that each member receives per step, scales included.
         float32_bytes: bytes in a ring all-reduce of the gradients as floats, `2 (N-1)/N` times 4
-            bytes per element, or the size of their type if that is not float32.
+            bytes per element, or the size of their type if not float32.
     """
 
     wire: str
@@ -52,7 +52,7 @@ class PushTraffic:
     Attributes:
         pushed_bytes: payload bytes sent to all servers together.
         pulled_bytes: payload bytes received from them.
-        float32_bytes: value of `pushed_bytes` with float32 gradients.
+        float32_bytes: `pushed_bytes` with float32 gradients.
     """
 
     pushed_bytes: int
@@ -101,10 +101,7 @@ def chunk_of_scales(num_scales: int, num_members: int) -> int:
 def scale_bytes(num_scales: int, num_members: int, with_noise: bool) -> int:
     """Returns the bytes that each member receives until all know the shared scales.
 
-    Args:
-        num_scales: T.
-        num_members: M, the members of the exchange.
-        with_noise: True if the noise of rounding travels beside the scales of chunks.
+    `with_noise`: the noise of rounding travels beside the scales of chunks.
     """
     if scales_travel_to_all(num_scales, num_members):
         return WORD_BYTES * (num_members - 1) * num_scales

@@ -1,14 +1,14 @@
 """Contains every use of TensorFlow's and Keras' private modules, each with its reason.
 
 Nothing else in the package may import `tensorflow.python.*` or `keras.src.*` (a test enforces it).
-`tests/distribute/private/private_test.py` pins each name used here. If a release moves a name, that
-test fails and reports the name, instead of a training step.
+If a release moves a name, `tests/distribute/private/private_test.py` fails instead of a training
+step.
 
-The package needs these, for which no public way exists:
+No public way exists for these:
 
-* Strategies for local and clustered devices: `tf.distribute` has no public base class to build on.
-* Collectives beyond all-reduce sum (max, all-gather of equal shapes, all-to-all) have no public op.
-* Functions of Keras and TensorFlow that are replaced: see `patches` and the reason for each.
+* Strategies for local and clustered devices: `tf.distribute` has no public base class.
+* Collectives beyond all-reduce sum (max, all-gather of equal shapes, all-to-all).
+* Replaced functions of Keras and TensorFlow: see `patches`.
 """
 
 # Imported for its entries in the manifest of patches.

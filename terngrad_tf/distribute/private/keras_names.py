@@ -7,11 +7,7 @@ from typing import Any
 def either(*names: str) -> Any:
     """Returns the object of the first of these names that exists in this release.
 
-    Args:
-        *names: names such as "package.module" or "package.module:Class".
-
-    Raises:
-        ImportError: none of the names exists.
+    Names are like "package.module" or "package.module:Class".
     """
     for name in names:
         module, _, attribute = name.partition(":")

@@ -1,9 +1,7 @@
 """Lists the functions of TensorFlow and Keras that are replaced, and installs the replacements.
 
-A module of this package enters each function that it replaces with `patch`. All are installed
-together, after a check that the installed releases have every function in the expected form, and
-can be uninstalled. A replacement behaves like the stock function unless a strategy or an op of this
-package is in use: other strategies of the process do not change.
+All are installed together, after a check of the installed releases. A replacement behaves like the
+stock function unless a strategy or an op of this package is in use.
 """
 
 import dataclasses
@@ -19,7 +17,7 @@ import tensorflow as tf
 from terngrad_tf import releases
 
 _ABSENT = object()
-# For `uninstall_patches`: owner, name and the owner's own attribute.
+# Owner, name and the owner's own attribute.
 _replaced = []
 
 
@@ -29,10 +27,8 @@ class Patch:
 
     Attributes:
         owner: module or class.
-        name: name of the function in it.
-        replacement: function called with the stock function and then the stock function's
-            arguments. The stock function must have the same parameters; `*args` stands for any
-            more. The docstring gives the reason for the replacement.
+        replacement: gets the stock function, then its arguments. Both have the same parameters;
+            `*args` stands for any more. The docstring gives the reason for the replacement.
     """
 
     owner: typing.Any

@@ -1,9 +1,9 @@
 """Wires, which exchange codes between replicas: one class and one file per wire.
 
 N replicas on M processes hold one code in {-1, 0, 1} per element; all need the sum. The L = N/M
-replicas of a process write their codes as digits in base 2L+1 and add the words: a process sends W
-words, at 1.6 bits per element for one replica. A wire treats finer codes, from -l to l, as sums of
-l ternary codes: digits have room for l times the replicas. Every process receives
+replicas of a process add their codes as digits in base 2L+1: a process sends W words, at 1.6 bits
+per element for one replica. Finer codes, from -l to l, count as sums of l ternary codes. Every
+process receives
 
 | wire          | hops                                                   | words received          |
 |---------------|--------------------------------------------------------|-------------------------|
@@ -12,9 +12,8 @@ l ternary codes: digits have room for l times the replicas. Every process receiv
 | allreduce     | digits wide enough for the sum, stock all-reduce       | 2 (M-1) wide / M        |
 | bidirectional | as alltoall, but sums are rounded to a code once more  | (M-1) (W + rounded) / M |
 
-These wires send words of a fixed size. Two wires send ternary codes in streams, whose length
-depends on the number of non-zero codes (`ternary.compress`), and the lengths. If 1 code in 60 is
-not 0, as for gradients without clipping, a stream is eleven times shorter than the words.
+Two wires send the lengths of streams, then ternary codes in streams, short if few codes are not 0
+(`ternary.compress`).
 
 | wire                 | hops                                     | received                       |
 |----------------------|------------------------------------------|--------------------------------|
@@ -22,12 +21,11 @@ not 0, as for gradients without clipping, a stream is eleven times shorter than 
 | sparse, many         | as alltoall: chunks and sums, in streams | (M-1) the longest of both hops |
 | sparse_bidirectional | as bidirectional, both in streams        | (M-1) the longest of both hops |
 
-Sums of codes, also of a member's replicas, are written as codes in balanced ternary
-(`ternary.sum_to_trits`): one stream per place; streams of higher places are almost empty.
+Sums of codes are written in balanced ternary (`ternary.sum_to_trits`), one stream per place.
 
-The two bidirectional wires are unbiased; all others are lossless: the result is the sum of the
-replicas' codes, bit for bit. "auto" selects the lossless wire of known size with the fewest bytes;
-between processes `wire_choice` may select another lossless wire.
+The bidirectional wires are unbiased; all others are lossless: the sum of the replicas' codes, bit
+for bit. "auto" selects the lossless wire of known size with the fewest bytes; between processes
+`wire_choice` may select another.
 
 A new wire is a file here and a name in `registry`.
 """

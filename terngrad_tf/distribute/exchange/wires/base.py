@@ -20,10 +20,10 @@ class Sums(typing.NamedTuple):
     """What an exchange gives.
 
     Attributes:
-        tensors: list of the T sums over all replicas.
-        received_words: words that this member received: a number, or a float32 scalar tensor.
-        errors: float32 tensor of shape [T]: the mean squared error of an element that rounding the
-            sums adds. None if the sums are exact, or if the gradients are not rotated.
+        tensors: the T sums over all replicas.
+        received_words: of this member, a number or a float32 scalar tensor.
+        errors: float32 `[T]`, mean squared error per element of rounding the sums; None if sums are
+            exact, or without rotation.
     """
 
     tensors: list[tf.Tensor]
@@ -35,23 +35,20 @@ class Sums(typing.NamedTuple):
 class Wire:
     """One way for the codes of one bucket of gradients to travel.
 
-    A subclass does the exchange and computes the number of words that each member receives.
-
     Args:
         sizes: elements of each tensor.
-        num_members: M, the members of the exchange.
+        num_members: M.
         num_local: L, replicas whose codes a member adds before it sends.
-        levels: codes are whole numbers from `-levels` to `levels`. Default 1.
-        num_scales: scales that travel. Default None: one per tensor.
-        num_elements: elements of the gradients. Default None: the sum of `sizes`.
+        levels: largest code.
+        num_scales: scales that travel. Default: one per tensor.
+        num_elements: of the gradients. Default: the sum of `sizes`.
     """
 
-    # Name of the wire for users; lossless wires give the sum of the replicas' codes, bit for bit.
     name: typing.ClassVar[str]
     is_lossless: typing.ClassVar[bool] = True
-    # True if `received_words` is the same for all gradients; otherwise it is an upper bound.
+    # If False, `received_words` is an upper bound.
     has_fixed_size: typing.ClassVar[bool] = True
-    # Messages that wait for each other, without those of the scales.
+    # Successive messages, without the scales.
     num_messages: typing.ClassVar[int]
 
     sizes: tuple[int, ...]
@@ -67,7 +64,7 @@ class Wire:
 
     @property
     def total_bias(self) -> int:
-        """The largest sum of codes, which is added to sums to make digits of them."""
+        """The largest sum of codes; added to sums, it makes them digits."""
         return self.num_replicas * self.levels
 
     @property
@@ -97,21 +94,13 @@ class Wire:
     def work(self, nonzero_share: float) -> float:
         """Returns the work per element, besides encoding the codes once and decoding the sums.
 
-        The unit is doubling a float32 in place, measured on 2 and 16 million elements, on one
-        thread, for 2 and 4 members of one replica. Default 1.0, the work of adding words once.
-
-        Args:
-            nonzero_share: share of the codes that are not 0.
+        The unit is doubling a float32 in place on one thread; adding words once is 1.0.
         """
         del nonzero_share
         return 1.0
 
     def sum(self, bucket: Any) -> Sums:
-        """Sums the gradients of all replicas on the first local device.
-
-        Args:
-            bucket: `exchange.Bucket` of tensors with these sizes.
-        """
+        """Sums the gradients of all replicas on the first local device."""
         raise NotImplementedError
 
     @property

@@ -13,8 +13,8 @@ from terngrad_tf.distribute.exchange.wires.base import Sums
 class Bidirectional(AllToAll):
     """Like all-to-all, but each member rounds its sums to codes again.
 
-    The member also sends the scales of these codes, one for each tensor in its chunk, and for
-    rotated gradients the error of rounding, which is subtracted from second moments.
+    It also sends a scale for each tensor in its chunk, and for rotated gradients the error of
+    rounding, which is subtracted from second moments.
     """
 
     name = "bidirectional"
@@ -63,7 +63,7 @@ class Bidirectional(AllToAll):
             received = processes.all_to_all(self.chunks(bucket.words(self.local_base)))
             sums = processes.all_gather(requantize(received, processes.rank))
         else:
-            # Compute the result of every owner, as if each replica were a process.
+            # As if each replica were a process.
             words = [self.chunks(w) for w in bucket.words_of_replicas(self.local_base)]
             chunks = tf.unstack(tf.stack(words, axis=1))
             sums = tf.stack([requantize(chunk, owner) for owner, chunk in enumerate(chunks)])

@@ -14,7 +14,7 @@ from terngrad_tf.distribute.exchange.wires.sparse_bidirectional import SparseBid
 from terngrad_tf.distribute.exchange.wires.sparse_sums import SparseSums
 from terngrad_tf.distribute.exchange.wires.streams import NONZERO_SHARE
 
-# Classes of one name are equivalent; the number of members decides which needs fewest bytes.
+# The number of members decides which class of a name needs fewest bytes.
 _CLASSES = {
     kinds[0].name: kinds
     for kinds in (
@@ -34,10 +34,7 @@ WIRES = ("auto", *_CLASSES)
 def possible(names: Sequence[str], levels: int, rotated: bool = False) -> list[str]:
     """Returns the wires that can carry codes from `-levels` to `levels`.
 
-    Args:
-        names: names of wires to select from.
-        levels: L.
-        rotated: True for codes of rotated gradients, of which too few are 0 for streams.
+    Too few codes of rotated gradients are 0 for streams.
     """
     return [name for name in names if levels == 1 and not rotated or name not in STREAMS]
 
@@ -52,13 +49,7 @@ def choose(
 ) -> Any:
     """Returns a `Wire` by name; for "auto" the lossless one of fixed size with the fewest bytes.
 
-    Args:
-        name: one of `WIRES`.
-        sizes: elements of each tensor.
-        num_members: members of the exchange.
-        num_local: replicas whose codes a member adds before it sends.
-        levels: codes are whole numbers from `-levels` to `levels`; `STREAMS` require 1.
-        rotated: True if words hold the codes of rotated tensors; ignored for `STREAMS`.
+    See `Wire`. `STREAMS` require `levels=1` and ignore `rotated`.
     """
     options = {}
     if rotated and name not in STREAMS:

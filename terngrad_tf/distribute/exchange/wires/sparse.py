@@ -12,7 +12,7 @@ from terngrad_tf.distribute.exchange.wires.base import Sums, Wire
 class Sparse(Wire):
     """Every member receives the streams of all others, as long as their codes need.
 
-    A member adds the codes of its replicas and sends the sums as trits, one stream per place.
+    The sums of a member's codes travel as trits, one stream per place.
     """
 
     name = "sparse"
@@ -51,7 +51,7 @@ class Sparse(Wire):
             weights = ternary.trit_values(self.num_trits) * self.num_members
             sums = bucket.decode(words, base=streams.BASE, weights=weights, total_bias=sum(weights))
         else:
-            # Compute the words received as if every replica were a process.
+            # As if each replica were a process.
             lengths = streams.lengths(tf.stack(bucket.words_of_replicas(streams.BASE)))
             received = (self.num_members - 1) * (streams.message_length(lengths[:, None]) + 1)
             sums = bucket.sum_codes()

@@ -51,7 +51,7 @@ class SparseBidirectional(SparseSums):
             )
             received += received_sums
         else:
-            # Compute the result of every owner, as if each replica were a process.
+            # As if each replica were a process.
             of_owners = tf.stack(chunks, axis=1)
             sums = tf.stack([requantize(codes, k) for k, codes in enumerate(tf.unstack(of_owners))])
             received = self.received_of(of_owners, sums[:, tf.newaxis])

@@ -13,7 +13,7 @@ from terngrad_tf.distribute.exchange.wires.sparse import Sparse
 class SparseSums(Sparse):
     """`Sparse` for many members: each adds one chunk, and sends the sums to all as trits.
 
-    Chunk m holds every M-th word, so that all chunks have similar streams although layers differ.
+    Chunk m holds every M-th word: chunks have similar streams although layers differ.
     """
 
     num_messages = 4
@@ -69,7 +69,7 @@ class SparseSums(Sparse):
                 words, base=streams.BASE, weights=weights, total_bias=sum(weights)
             )
         else:
-            # Compute the result of every owner, as if each replica were a process.
+            # As if each replica were a process.
             chunks = [self.chunks(words) for words in bucket.words_of_replicas(streams.BASE)]
             of_owners = tf.stack(chunks, axis=1)
             sums = tf.stack([self.added(codes) for codes in tf.unstack(of_owners)])
@@ -81,8 +81,8 @@ class SparseSums(Sparse):
         """Returns the words that each member receives if every replica is a member.
 
         Args:
-            codes: int32 tensor of shape [owners, members, C], codes from members to each owner.
-            sums: int32 tensor of shape [owners, streams, C], sums from owners to all.
+            codes: int32 `[owners, members, C]`, from members to each owner.
+            sums: int32 `[owners, streams, C]`, from owners to all.
         """
         there, back = streams.lengths(codes), streams.lengths(sums)
         longest = streams.message_length(there[..., tf.newaxis]) + streams.message_length(back)

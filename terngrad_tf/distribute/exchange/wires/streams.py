@@ -14,8 +14,7 @@ from terngrad_tf.ternary.fused.streams.sparse_units import SIZES
 BASE = 4
 # Default share of non-zero codes: LeNet's on Fashion-MNIST at `clip_factor=2.5`.
 NONZERO_SHARE = 0.14
-# Messages are padded to one of 32 lengths between consecutive powers of two: TensorFlow makes
-# members agree on each new length once.
+# Padded lengths between consecutive powers of two: TensorFlow makes members agree on each new one.
 _LENGTHS = 32
 
 
@@ -23,11 +22,10 @@ def all_gather(processes: Any, words: tf.Tensor) -> Any:
     """Compresses words and sends them to all members.
 
     Args:
-        processes: `ProcessGroup`.
-        words: int32 tensor of shape [L, W], for L streams.
+        words: int32 `[L, W]`, for L streams.
 
     Returns:
-        Words of all members, int32 `[members * L, W]`, and the number of words received.
+        Words of all members, int32 `[members * L, W]`, and the number received.
     """
     streams = [ternary.compress(w) for w in tf.unstack(words)]
     lengths = processes.all_gather(tf.stack([tf.size(stream) for stream in streams]))
@@ -41,17 +39,14 @@ def all_to_all(processes: Any, chunks: Sequence[tf.Tensor]) -> Any:
     """Compresses chunks of words and sends each to its member.
 
     Args:
-        processes: `ProcessGroup`.
-        chunks: list of L int32 tensors of shape [members, C]; row m is for member m.
+        chunks: L tensors, int32 `[members, C]`; row m is for member m.
 
     Returns:
-        Words of all members for this one, int32 `[members * L, C]`, and the number of words
-        received.
+        Words for this member, int32 `[members * L, C]`, and the number received.
     """
     members = processes.size
     streams = [[ternary.compress(c[member]) for c in chunks] for member in range(members)]
     lengths = tf.stack([tf.stack([tf.size(s) for s in of_member]) for of_member in streams])
-    # Every member learns the lengths of all messages and selects the streams sent to it.
     all_lengths = processes.all_gather(tf.reshape(lengths, [-1]))
     all_lengths = tf.reshape(all_lengths, [members, members, len(chunks)])
     longest = message_length(all_lengths)
@@ -71,12 +66,10 @@ def lengths(words: tf.Tensor) -> tf.Tensor:
 def expected_length(num_words: int, nonzero_share: float, num_codes: int = 1) -> float:
     """Returns the expected words of a message with the streams of sums of codes.
 
-    The result includes the streams' lengths and the message's padding.
-
     Args:
         num_words: words of a stream before compression.
         nonzero_share: share of non-zero codes among the added codes.
-        num_codes: number of codes in a sum; each of its trits has a stream.
+        num_codes: codes in a sum; each of its trits has a stream.
     """
     total = 0.0
     shares = trit_shares(nonzero_share, num_codes)
@@ -89,11 +82,7 @@ def expected_length(num_words: int, nonzero_share: float, num_codes: int = 1) ->
 def trit_shares(nonzero_share: float, num_codes: int) -> list[float]:
     """Returns the share of non-zero trits in sums of codes by place, lowest first.
 
-    The codes are assumed to be independent, with 1 and -1 equally frequent.
-
-    Args:
-        nonzero_share: share of non-zero codes.
-        num_codes: number of codes in a sum.
+    Assumes independent codes, with 1 and -1 equally frequent.
     """
     of_code = [nonzero_share / 2, 1 - nonzero_share, nonzero_share / 2]
     of_sum = np.array(functools.reduce(np.convolve, [of_code] * num_codes))
@@ -109,13 +98,7 @@ def nonzero_share(bits_per_element: float) -> float:
 
 
 def compression(nonzero_share: float) -> float:
-    """Returns the work per element of writing a stream, in the unit of `Wire.work`.
-
-    Streams with few elements take about 30 % longer, because of the number of operations.
-
-    Args:
-        nonzero_share: share of non-zero codes.
-    """
+    """Returns the work per element of writing a stream, in the unit of `Wire.work`."""
     return min(1.5 + 80 * nonzero_share, 10.0)
 
 

@@ -1,11 +1,10 @@
 """Keys of collectives on which processes agree even if they trace functions at different times.
 
-All members of a collective must launch it under the same key. Stock TensorFlow takes a new key for
-each call and feeds the key to the function. Such a key does not reach a function called inside
-`tf.while_loop`, which Keras builds for `steps_per_execution > 1`, and each new key costs a round
-trip. Here a key stands for a place in the program and a shape: the collective, the function that
-launches it, and how often that function launched such a collective before. A process that traces a
-function again (its part of the last batch may be shorter) gets the same keys.
+All members must launch a collective under the same key. Stock TensorFlow feeds a new key to the
+function in each call, which costs a round trip and does not reach a function inside
+`tf.while_loop`, which Keras builds for `steps_per_execution > 1`. Here a key stands for a shape and
+a place: the collective, the function that launches it, and how often it did before. A process that
+traces a function again gets the same keys.
 """
 
 import collections
@@ -25,7 +24,7 @@ _NUM_PLACES = 2**12
 _NUM_SHAPES = 2**18
 _PRIME = 100_003
 
-# {graph of a function: number of collectives launched so far, by kind}.
+# {graph of a function: number of launched collectives, by kind}.
 _launched = weakref.WeakKeyDictionary()
 
 
@@ -38,12 +37,7 @@ class StaticKeys:
     def key(self, name: str, tensor: tf.Tensor) -> int:
         """Returns the key of a collective that the function under construction launches.
 
-        Args:
-            name: name of the collective.
-            tensor: this process's contribution.
-
-        Returns:
-            An int, or an int32 scalar tensor if the shape is not known yet.
+        An int, or an int32 scalar tensor if the shape is not known yet.
         """
         graph = function_graph()
         counts = _launched.setdefault(graph, collections.Counter())
@@ -61,9 +55,7 @@ def use_static_keys(
 
     Args:
         launcher: TensorFlow's `CollectiveReplicaLauncher`.
-        keys: the keys of this process.
-        traced: notes the collectives that functions launch.
-        check_sends: function called before each collective; it may refuse it.
+        check_sends: called before each collective; may refuse it.
     """
     stock_key = launcher._next_instance_key
     current = []
@@ -96,7 +88,7 @@ def _shape_number(tensor):
         lengths = tf.unstack(tf.shape(tensor), num=tensor.shape.rank)
     number = 0
     for length in lengths:
-        # Large tensors often have lengths that are powers of 2, with the same remainder.
+        # Powers of 2 would have the same remainder.
         mixed = length % _NUM_SHAPES + _PRIME * (length // _NUM_SHAPES)
         number = (number * 31 + mixed) % _NUM_SHAPES
     return number

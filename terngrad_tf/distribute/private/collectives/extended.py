@@ -14,14 +14,13 @@ class LocalReplicas(distribute_lib.StrategyExtendedV1):
     """Base of the parts. Together with a class of TensorFlow they form `extended`.
 
     Attributes:
-        process_group: `ProcessGroup` of a cluster; None without a cluster.
-        worker_devices: name of each local replica's device.
-        shares_of_run: share of the examples that each local replica has, while a function runs on
-            batches of different lengths; else None.
-        examples_of_run: number of examples of all local replicas, an integer or an integer scalar
-            tensor, while a function runs on batches of known length; else None.
+        process_group: None without a cluster.
+        shares_of_run: local replicas' shares of the examples while a function runs on batches of
+            different lengths; else None.
+        examples_of_run: examples of all local replicas, int or integer scalar tensor, while a
+            function runs on batches of known length; else None.
         first_step: callback that logs the chief's messages at the first step of `fit`.
-        calls: `calls.Calls` of a cluster of several processes; else None.
+        calls: `calls.Calls` of several processes; else None.
     """
 
     process_group: "ProcessGroup | None"

@@ -1,8 +1,7 @@
 """Own weights of replicas between exchanges, behind the variables of a model.
 
-A model's variables hold the shared values, which evaluation, callbacks and checkpoints see. During
-a replica's step the same variables stand for the replica's own values, which the forward pass reads
-and the optimizer updates.
+Evaluation, callbacks and checkpoints see the variables' shared values. During a replica's step, the
+variables stand for its own values.
 """
 
 import contextlib
@@ -25,11 +24,11 @@ class LocalWeights:
     """Two sets of values of the same variables: shared by all replicas, and each replica's own.
 
     Args:
-        variables: list of distributed variables that hold the shared values.
-        own: list of similar variables with one copy per replica.
-        groups: lists of positions of variables that are exchanged together.
-        is_renewed: function of a group's number to a scalar bool tensor: True if replicas take the
-            shared values before the next step.
+        variables: distributed variables with the shared values.
+        own: similar variables with one copy per replica.
+        groups: positions of variables that are exchanged together.
+        is_renewed: function of a group's number that returns a scalar bool tensor: True if replicas
+            take the shared values before the next step.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class LocalWeights:
     def begin_step(self) -> None:
         """Gives replicas the shared values of renewed groups; in cross-replica context.
 
-        Call it after the exchange: shared values may be loaded in between.
+        Not in the exchange: shared values may be loaded in between.
         """
 
         def copy(positions):

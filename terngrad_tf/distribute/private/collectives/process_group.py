@@ -14,9 +14,8 @@ from tensorflow.python.ops import collective_ops
 from terngrad_tf.common.places import places
 from terngrad_tf.distribute.private.collectives.stamps import run_independently
 
-# If all processes together have at most this many numbers, each process sends its numbers to all at
-# once: a ring takes `size - 1` or twice as many turns, each waiting for the last. Large messages
-# lose more where they meet in one link.
+# Up to this many numbers together, processes send to all at once: a ring takes more turns, but
+# large messages meet in one link.
 _FEW = 2**14
 
 
@@ -79,8 +78,7 @@ class ProcessGroup:
         key = self._keys.key(f"{collective.__name__} {kwargs}", tensor)
         launch = functools.partial(self._launch_now, collective, tensor, key, kwargs)
         result = self._traced.launched(tensor, launch)
-        # Collectives on GPUs must start in the same order everywhere; on CPUs an order would only
-        # keep a late bucket waiting while an early one is on its way.
+        # GPUs must start collectives in the same order; on CPUs an order only delays.
         if not self.is_nccl:
             run_independently(result.op)
         return result
@@ -114,13 +112,12 @@ def published(key: str, timeout_seconds: float) -> str | None:
 
 def report_error(message: str) -> None:
     """Makes the exchanges of all processes of the cluster fail with this message."""
-    # Processes are out of reach before the cluster is formed and after it failed.
+    # Fails before the cluster is formed and after it failed.
     with contextlib.suppress(tf.errors.OpError, ValueError):
         context.context().report_error_to_cluster(tf.errors.UNAVAILABLE, message)
 
 
-# TCP doubles the pauses between attempts, so it may need 13 s to recover from a cut of 5 s in a
-# link: longer than TensorFlow's default of 10 s.
+# TCP may need 13 s to recover from a cut of 5 s in a link; TensorFlow's default is 10 s.
 _HEARTBEAT_TIMEOUT_SECONDS = 25.0
 
 
@@ -128,8 +125,7 @@ _HEARTBEAT_TIMEOUT_SECONDS = 25.0
 def bounded_start(seconds: float) -> Iterator[None]:
     """Bounds how long processes that start in this context wait for each other, then and later.
 
-    By default, a process waits an hour for peers, and continues without peers that are late to
-    announce their devices.
+    By default, a process waits an hour for peers, and continues without late peers.
     """
     current = context.context()
     stock = current.configure_coordination_service
@@ -141,7 +137,7 @@ def bounded_start(seconds: float) -> Iterator[None]:
             cluster_register_timeout_in_ms=round(1e3 * seconds),
             heartbeat_timeout_in_ms=round(1e3 * _HEARTBEAT_TIMEOUT_SECONDS),
         )
-        # This field exists from TensorFlow 2.21 on.
+        # From TensorFlow 2.21 on.
         fields = current.coordination_service.DESCRIPTOR.fields_by_name
         if "cluster_register_with_barrier" in fields:
             current.coordination_service.cluster_register_with_barrier = True

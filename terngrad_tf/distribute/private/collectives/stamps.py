@@ -10,7 +10,7 @@ from tensorflow.python.framework import ops
 def run_independently(op: tf.Operation) -> None:
     """Lets an operation of the graph under construction run as soon as its inputs exist.
 
-    By default, functions run operations with side effects one after another, as traced.
+    By default, functions run operations with side effects in traced order.
     """
     dependencies = ops.get_default_graph().experimental_acd_manager
     if dependencies is not None:
@@ -20,21 +20,13 @@ def run_independently(op: tf.Operation) -> None:
 def stamped(tensors: Sequence[tf.Tensor]) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
     """Returns the time at which tensors exist, and the tensors for later use.
 
-    Later operations get the tensors only after the timestamp. Otherwise a step's threads might read
-    the clock after these operations.
-
-    Args:
-        tensors: list of tensors.
-
-    Returns:
-        Pair of the seconds, a float64 scalar tensor from the clock of `tf.timestamp`, and the list
-        of tensors.
+    The time is a float64 scalar tensor, as by `tf.timestamp`. Later operations get the tensors
+    after the timestamp, or a thread might read the clock late.
     """
     with tf.device("CPU:0"):
         if context.executing_eagerly():
             return tf.timestamp(), tensors
-        # If a function's call is inlined into the step, control dependencies on the call wait for
-        # its side effects. Users of its outputs wait for these identities.
+        # Not on `tensors`: on an inlined function call, a dependency waits for its side effects.
         existing = [_identity(t) for t in tensors]
         with tf.control_dependencies(existing):
             now = tf.timestamp()

@@ -1,7 +1,7 @@
 """Notes the exchanges of functions in a user's training loop while they run.
 
-Python code notes its place itself (see `places`). A function may hold a whole epoch, which Python
-does not see, so the graph keeps the notes in two variables that another thread reads.
+Python code notes its place itself (see `places`). A function's graph keeps the notes in two
+variables that another thread reads.
 """
 
 import contextlib
@@ -21,23 +21,20 @@ _MOST_NOTES = 64
 class TracedPlaces:
     """Notes of the functions of this process.
 
-    A note counts collectives that one graph (a function or the body of a loop) launches in a row as
-    one: the order among them is not fixed.
-
-    Args:
-        device: device of the host.
+    Successive collectives of one graph (a function or the body of a loop) count as one: their order
+    is not fixed.
     """
 
     def __init__(self, device: str) -> None:
         self._device = device
         self._names: list[str] = []
         self._runs: list[tuple[str, Any]] = []
-        # {graph of a function: (graph in it that noted last while it was traced, the note)}.
+        # {graph of a function: (graph in it that noted last, the note)}.
         self._last = weakref.WeakKeyDictionary()
         with tf.device(device):
-            # The number of notes, then the positions of the names of the last notes, latest first.
+            # Number of notes, then positions of the last notes' names, latest first.
             self._notes = tf.Variable(tf.zeros([1 + _MOST_NOTES], tf.int64), trainable=False)
-            # The numbers of collectives under way and of collectives that ended.
+            # Collectives under way, ended.
             self._under_way = tf.Variable(tf.zeros([2], tf.int64), trainable=False)
 
     @contextlib.contextmanager
@@ -53,9 +50,7 @@ class TracedPlaces:
     def launched(self, tensor: tf.Tensor, launch: Callable[[], tf.Tensor]) -> tf.Tensor:
         """Adds a collective to the function under construction.
 
-        Args:
-            tensor: this process's contribution.
-            launch: function that launches the collective and returns its result.
+        `tensor` is this process's contribution.
         """
         name = self._name()
         if name is None:
@@ -66,7 +61,7 @@ class TracedPlaces:
             result = launch()
         with tf.device(self._device), tf.control_dependencies([result]):
             end = self._under_way.assign_add([-1, 1], read_value=False)
-        # Collectives must not wait for each other because of the counters.
+        # Collectives must not wait for each other's counters.
         for op in (begin, end):
             run_independently(op)
         return result
@@ -89,7 +84,7 @@ class TracedPlaces:
         if not self._runs:
             return f"a reduction of `{graph.name}`"
         name, graph_of_run = self._runs[-1]
-        # None for functions that a run creates for other threads, or calls before its first step.
+        # None in functions for other threads, or before the first step.
         return f"`{name}` of `{graph.name}`" if graph is graph_of_run else None
 
     def _note(self, name):

@@ -18,7 +18,7 @@ def _numpy_state():
     return np.asarray(keys).tobytes(), rest
 
 
-# {name of a shared generator of Python programs: (function that reads its state, seeds it)}.
+# {name of a global generator: (function that reads its state, function that seeds it)}.
 _GENERATORS: dict[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
     "python": (random.getstate, random.seed),
     "numpy": (_numpy_state, lambda seed: np.random.seed(seed % 2**32)),
@@ -31,8 +31,7 @@ _data_set_seeds: random.Random | None = None
 def unseeded_generators() -> dict[str, int]:
     """Returns the generators of Python and NumPy that are unused since the import of this module.
 
-    Returns:
-        Dict from "python" and "numpy" to a number for the generator's state.
+    The result maps "python" and "numpy" to a number for the generator's state.
     """
     states = {name: read() for name, (read, _) in _GENERATORS.items()}
     return {
@@ -45,8 +44,8 @@ def unseeded_generators() -> dict[str, int]:
 def seed_alike(seed: int, generators: Iterable[str]) -> None:
     """Seeds generators, and from now on data sets of `tf.data` that shuffle without a seed.
 
-    Ops in steps and in functions of data sets keep their seeds: otherwise all processes would draw
-    the same numbers for different examples, in every epoch.
+    Ops in steps and in functions of data sets keep their seeds: processes must draw different
+    numbers for different examples.
 
     Args:
         seed: positive int, the same on all processes.
@@ -69,9 +68,8 @@ class AgreedSeed(int):
 def _seed_of_data_set(stock, seed):
     """Gives a data set (`shuffle`, `Dataset.random`, `list_files`) a seed that all processes share.
 
-    Each process of a cluster makes its own data set and takes its part of every batch. Without a
-    common seed, the parts would come from different orders. Public functions see only seeds that
-    users give.
+    Each takes its part of every batch of its own data set; orders must be the same. Public
+    functions see only users' seeds.
     """
     if seed is None and _data_set_seeds is not None and context.global_seed() is None:
         seed = AgreedSeed(_data_set_seeds.getrandbits(31))

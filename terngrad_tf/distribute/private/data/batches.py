@@ -63,7 +63,7 @@ class _ReplicaBatchesSpec(input_lib.DistributedDatasetSpec):
 
     def _from_components(self, components):
         (dataset,) = components
-        # The base class compares with the spec that it would derive from the dataset.
+        # The base class compares with the spec that it derives.
         spec = input_lib._create_distributed_tensor_spec(self._strategy, dataset.element_spec)
         return ReplicaBatches(
             self._input_workers,

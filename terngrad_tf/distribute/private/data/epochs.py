@@ -24,7 +24,7 @@ from terngrad_tf.distribute.private.data.shared_data import AutoShardPolicy, wit
 from terngrad_tf.distribute.private.data.shuffled_arrays import shuffled_batches
 from terngrad_tf.distribute.private.patches import patch
 
-# Number of rows of arrays that processes compare.
+# Rows of arrays that processes compare.
 _NUM_ROWS = 32
 _ARRAYS_REMEDY = (
     "give the same arrays on all processes or, where each has examples of its own, a"
@@ -39,8 +39,7 @@ _state = threading.local()
 def _read_together(stock, self, distribute_strategy=None, *args, **kwargs):
     """Makes the processes of a cluster agree on an epoch's data before reading.
 
-    Keras makes a separate data set in each process, with its own order and the length of this
-    process's data.
+    Keras makes a data set in each process, with its own order and length.
     """
     group = getattr(distribute_strategy.extended, "process_group", None)
     with _reading(distribute_strategy if group is not None else None):
@@ -51,7 +50,7 @@ def _read_together(stock, self, distribute_strategy=None, *args, **kwargs):
 def _adapt_for_all(stock, x, *args, **kwargs):
     """Makes the adapter of this process's data work for all processes.
 
-    `fit` has no argument that says how processes divide the data.
+    `fit` has no argument for this.
     """
     adapter, strategy = stock(x, *args, **kwargs), getattr(_state, "strategy", None)
     if strategy is None:
@@ -60,7 +59,7 @@ def _adapt_for_all(stock, x, *args, **kwargs):
         return ClusterAdapter(adapter, strategy)
     dataset = adapter.get_tf_dataset()
     if isinstance(dataset, tf.data.Dataset):
-        # Its length counts the batches that all processes read together.
+        # Its length counts batches of all processes together.
         return TFDatasetAdapter(strategy.experimental_distribute_dataset(dataset))
     return adapter
 
@@ -78,13 +77,10 @@ class ClusterAdapter(DataAdapter):
     """Reads a process's part of the given arrays, or of the batches of Python code.
 
     * Arrays must be the same on all processes, which shuffle them in the same order.
-    * Generators, `PyDataset`s and other sources of batches: if the first batches are the same on
-      all processes, each process takes its part of every batch, otherwise all of its own batches.
-      The process with most batches determines their number; the others continue without examples.
+    * Other sources: if the first batches are the same on all processes, each takes its part of
+      every batch, otherwise all of its own. All go on until the process with most batches ends.
 
-    Args:
-        adapter: Keras' `DataAdapter` of this process's data.
-        strategy: strategy of several processes, all of which create an adapter.
+    All processes create an adapter.
     """
 
     def __init__(self, adapter: DataAdapter, strategy: tf.distribute.Strategy):
@@ -107,7 +103,7 @@ class ClusterAdapter(DataAdapter):
                 adapter.get_tf_dataset(), agreement
             )
         if isinstance(adapter, ArrayDataAdapter) and adapter._shuffle:
-            # With equal seeds, Keras' own order is the same on all processes and on one process.
+            # With equal seeds, Keras' own order is the same on all processes.
             if "tensorflow" not in agreement.shared:
                 return with_policy(shuffled_batches(adapter, agreement.seed), AutoShardPolicy.DATA)
         return with_policy(adapter.get_tf_dataset(), AutoShardPolicy.DATA)
@@ -145,11 +141,8 @@ class ClusterAdapter(DataAdapter):
 class AgreedOrderAdapter(PyDatasetAdapter):
     """Keras' adapter of a `PyDataset`, with an order from a separate generator.
 
-    Keras' order comes from Python's generator, from which processes may draw other numbers, too.
-
-    Args:
-        stock: adapter made by Keras.
-        generator: `random.Random`, in the same state on all processes.
+    Processes may draw other numbers from Python's generator, which Keras uses. `generator` has the
+    same state on all.
     """
 
     def __init__(self, stock: PyDatasetAdapter, generator: random.Random):
@@ -180,7 +173,7 @@ class _AgreedOrderEnqueuer(OrderedEnqueuer):
         self._order = order
 
     def _send_py_dataset(self):
-        # Called at the beginning of each epoch, after Keras computed its own order.
+        # Called in each epoch, after Keras' own order.
         self.indices = iter(self._order())
         super()._send_py_dataset()
 
@@ -210,9 +203,6 @@ def first_batch(iterator: keras_tf_trainer.TFEpochIterator) -> Any:
     """Returns data for building a model without taking a batch from the data, or None.
 
     Generators cannot repeat a batch, and a shuffle advances to its next order.
-
-    Args:
-        iterator: Keras' iterator over epochs.
     """
     adapter = iterator.data_adapter
     if isinstance(adapter, ClusterAdapter):

@@ -10,23 +10,18 @@ from tensorflow.python.eager import context
 
 from terngrad_tf.distribute.private.patches import patch
 
-# Stages that are not read: a shuffle fills its buffer and advances to its next order, and a cache
-# must be read to its end. Elements before these stages are cheap and can be read repeatedly.
+# A shuffle would fill its buffer and advance to its next order; a cache must be read to its end.
 _NOT_READ = (shuffle_op._ShuffleDataset, cache_op.CacheDataset)
 _NUM_ELEMENTS = 16
 
-# {data set that changes its order in each iteration: number of iterations begun by this process}.
+# {data set with a new order in each iteration: number of iterations begun}.
 _num_iterations = weakref.WeakKeyDictionary()
 
 
 def first_examples(dataset: tf.data.Dataset) -> dict[str, Any]:
     """Returns the first elements before a pipeline's shuffles and caches, or its first batch.
 
-    Args:
-        dataset: `tf.data.Dataset` of batches.
-
-    Returns:
-        Dict with a "batch", or with "elements" of each source, mostly single examples.
+    A dict with a "batch", or with "elements" of each source, mostly single examples.
     """
     if not any(isinstance(stage, _NOT_READ) for stage in _stages(dataset)):
         for batch in dataset.take(1):
@@ -47,8 +42,7 @@ def order_of(dataset: tf.data.Dataset) -> list[list[int]]:
 def _count_iterations(stock, self):
     """Counts how often a process iterates a data set: a shuffle then advances to its next order.
 
-    If only one process looks at a batch, its order differs from then on. TensorFlow does not report
-    the current order of a shuffle.
+    TensorFlow does not report that the order of one process differs after an additional iteration.
     """
     iterator = stock(self)
     if context.executing_eagerly():

@@ -33,15 +33,14 @@ def with_policy(dataset: tf.data.Dataset, policy: AutoShardPolicy) -> tf.data.Da
 class SharedData(LocalReplicas):
     """Distributes data sets for a cluster's `extended`.
 
-    With `AutoShardPolicy.AUTO`, the default of data sets, TensorFlow gives each process a part of
-    the files or batches and assumes that all processes read the same. Here the processes compare
-    their first examples. Other policies are taken at their word.
+    With `AutoShardPolicy.AUTO`, the default, TensorFlow assumes that all processes read the same
+    and gives each a part; here they compare first examples. Other policies are not checked.
 
-    All processes take part in steps as long as one of them has examples: each process asks the
-    others before every step, unless the data of all are infinite.
+    All processes take part in steps as long as one has examples: they ask each other before every
+    step, unless all data are infinite.
 
     Attributes:
-        feeding: `feeding.Feeding` of the strategy.
+        feeding: `feeding.Feeding`.
     """
 
     feeding: Any = None
@@ -61,8 +60,7 @@ class SharedData(LocalReplicas):
             remedy=_REMEDY,
             order=[] if own else order_of(dataset),
             **(first_examples(dataset) if policy == AutoShardPolicy.AUTO else {}),
-            # TensorFlow divides a batch among all processes, so processes with own examples take
-            # several steps per batch.
+            # TensorFlow divides a batch by all processes: own examples take several steps.
             **_length(dataset, None if own else 1),
         )
         return _reading_together(distribute(dataset, options), agreement)
@@ -78,12 +76,7 @@ class SharedData(LocalReplicas):
         return _reading_together(distributed, agreement)
 
     def distribute_own_batches(self, dataset: tf.data.Dataset, agreement: Any) -> Any:
-        """Shares every batch of a data set among this process's replicas only.
-
-        Args:
-            dataset: `tf.data.Dataset` of batches.
-            agreement: `feeding.Agreement` on the data set.
-        """
+        """Shares every batch of a data set among this process's replicas only."""
         dataset = with_policy(dataset, AutoShardPolicy.OFF)
         own = tf.distribute.InputContext(1, 0, len(self._devices))
         return _reading_together(self._split_batches(dataset, None, own), agreement)
@@ -109,7 +102,7 @@ def _length(dataset, batches_of_step):
 
 
 def _reading_together(distributed, agreement):
-    # This decides whether TensorFlow asks the other processes for data before each step.
+    # True: TensorFlow asks the other processes for data before each step.
     distributed._enable_get_next_as_optional = not agreement.is_infinite
     if agreement.is_infinite:
         distributed._cardinality = tf.data.INFINITE_CARDINALITY

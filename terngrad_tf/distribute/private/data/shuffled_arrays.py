@@ -11,13 +11,7 @@ from terngrad_tf.distribute.private.data.agreed_seeds import AgreedSeed
 def shuffled_batches(adapter: ArrayDataAdapter, seed: int) -> tf.data.Dataset:
     """Returns `adapter.get_tf_dataset()` in a new order for every iteration.
 
-    Keras shuffles with an op that either has no seed or, given TensorFlow's global seed, repeats
-    its order in every epoch.
-
-    Args:
-        adapter: Keras' `ArrayDataAdapter` of data that `fit` shuffles, either over all examples or
-            ("batch") within each batch.
-        seed: non-negative int.
+    Keras' shuffle has no seed or, with TensorFlow's global seed, repeats its order in every epoch.
     """
     num_rows, batch_size = adapter._num_samples, adapter._batch_size
     arrays = array_slicing.convert_to_sliceable(adapter._inputs, target_backend="tensorflow")

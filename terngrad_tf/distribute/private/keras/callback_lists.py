@@ -33,7 +33,7 @@ def _show_on_chief(
 ) -> None:
     """Lets only one process show progress, unless `verbose` is given, and write to a shared file.
 
-    Keras has no callback between its progress bar and the user's callbacks, and creates the bar.
+    Keras creates the progress bar here, next to the user's callbacks.
     """
     strategy = getattr(model, "distribute_strategy", None)
     is_ours = strategy is not None and is_own(strategy)
@@ -54,5 +54,5 @@ def _show_on_chief(
         first = strategy.extended.first_step
         first.set_model(model)
         first.set_params(params)
-        # Insert it before the bar, whose line it would break.
+        # Before the bar, whose line it would break.
         self.callbacks.insert(0, first)

@@ -1,7 +1,7 @@
 """Lets processes compare their work before, during and after calls of Keras' training loop.
 
-Keras has callbacks at these places, but users choose the list of callbacks, which may differ
-between processes. Keras also calls no callback before the data are distributed.
+Users' lists of callbacks may differ between processes, and Keras calls no callback before the data
+are distributed.
 """
 
 import functools
@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras.src.optimizers import base_optimizer as keras_base_optimizer
 
-# Imported first: the replacements here must wrap the replacements there.
+# Imported first: the replacements here must wrap theirs.
 from terngrad_tf.distribute.private.keras import (
     keras_training,  # noqa: F401
     scopes,  # noqa: F401
@@ -103,7 +103,7 @@ def _compare_optimizer(stock, self, *args, **kwargs):
 def compiled_with(model: keras.Model) -> dict[str, Any]:
     """Returns the arguments of `compile` by name, or {} if a model overrides `compile`.
 
-    Keras' public form of the arguments describes a lambda by code with paths.
+    Keras' public form describes a lambda by code with paths.
     """
     config = getattr(model, "_compile_config", None)
     return dict(config.config) if config is not None else {}
@@ -112,9 +112,8 @@ def compiled_with(model: keras.Model) -> dict[str, Any]:
 def agreed_variables(model: keras.Model) -> list[Any]:
     """Returns the variables that are equal on all processes between calls and steps of Keras' loop.
 
-    These are the floating-point weights (counters may differ: a process may count its own examples)
-    and the optimizer's variables, except accumulated gradients. With local steps, these are the
-    values after the last exchange.
+    These are floating-point weights (counters may differ) and the optimizer's variables, without
+    accumulated gradients; with local steps, as of the last exchange.
     """
     optimizer = getattr(model, "optimizer", None)
     local = local_steps_optimizer(optimizer)

@@ -1,8 +1,7 @@
 """Exchanges and clips the gradients of Keras optimizers under `tf.distribute`.
 
-A Keras optimizer exchanges gradients in the last part of its step, `_all_reduce_sum_gradients`,
-after clipping. A limit meant for the whole batch's gradient would then apply to each replica's
-part. Here gradients are exchanged first, and the sum is clipped:
+A Keras optimizer exchanges gradients last, in `_all_reduce_sum_gradients`: it would clip each
+replica's part by a limit for the whole batch. Here the sum is clipped:
 
     accumulate -> exchange -> clip -> decay weights -> update
 """
@@ -58,7 +57,7 @@ class _Update:
         self.variables = list(variables)
         # A replica's own steps use its own gradient only.
         self.is_reduced = updates_are_local()
-        # Variance that rounding added to each reduced gradient; None if unknown.
+        # Variance by rounding of each reduced gradient; None if unknown.
         self.noise = None
 
 
@@ -90,7 +89,7 @@ def sum_gradients(
 ) -> list[Any]:
     """Sums gradients over replicas like Keras optimizers; in replica context.
 
-    Keras offers the sum only as a part of `apply`, which also updates the variables.
+    Keras' public `apply` also updates the variables.
     """
     return [
         g for g, _ in optimizer._all_reduce_sum_gradients(zip(gradients, variables, strict=True))
@@ -106,17 +105,15 @@ def sum_of_replicas(
 ) -> list[Any]:
     """Sums gradients over replicas like `sum_gradients`, in cross-replica context.
 
-    Unlike an exchange in a step, the call does not measure how long processes wait for each other.
+    Does not measure how long processes wait.
 
     Args:
-        strategy: strategy of this package.
-        optimizer: optimizer that takes the gradients.
-        gradients: list of T lists with a tensor for each local replica.
+        gradients: T lists with a tensor for each local replica.
         indices: T positions among the optimizer's variables.
         step: integer scalar tensor that selects the random bits, with `indices`.
 
     Returns:
-        List of T values with the sum on each local device.
+        T values with the sum on each local device.
     """
     op = gradient_ops(strategy)
     all_paths = variable_paths(optimizer._trainable_variables)
@@ -163,8 +160,7 @@ def _clip_the_sum(stock, self, grads):
 def _reduce_with_op(stock, self, grads_and_vars):
     """Gives the op gradients with their variables and the optimizer's step.
 
-    Only here can gradients be distinguished from metrics, losses and batch-norm moments, which use
-    the same `all_reduce`.
+    Elsewhere, `all_reduce` cannot distinguish them from metrics, losses and batch-norm moments.
     """
     op = active_op()
     if op is None:
@@ -241,7 +237,7 @@ def _clip_sums(optimizer, clip, gradients, noise):
 def _one_rate_a_device(stock, self, distribution, grads_and_vars, learning_rate):
     """Gives updates one learning rate per device.
 
-    Each replica computes the rate, and `extended.update` refuses values that may differ.
+    Each replica computes it, and `extended.update` refuses values that may differ.
     """
     if is_own(distribution):
         learning_rate = distribution.extended.agreed(learning_rate)
@@ -253,8 +249,7 @@ def _one_rate_a_device(stock, self, distribution, grads_and_vars, learning_rate)
 def _accumulators_of_replicas(stock, self, variables):
     """Gives each replica its own gradient accumulators.
 
-    Optimizer variables have one copy per device, but each replica accumulates its own gradients and
-    exchanges the sums in steps that update.
+    Optimizer variables have one copy per device; replicas exchange only in steps that update.
     """
     strategy = self._distribution_strategy
     steps = self.gradient_accumulation_steps
@@ -298,8 +293,8 @@ def _gather_accumulated(stock, self, *args, **kwargs):
 def _agree_on_overflow(stock, self, grads):
     """Lets all replicas decide together whether gradients are finite.
 
-    Keras checks the gradients of one replica. If another replica overflows, float gradients would
-    destroy the weights, and processes that disagree would wait for each other forever.
+    Keras checks one replica's gradients. Another's overflow would destroy the weights, and
+    processes that disagree would hang.
     """
     if active_op() is None:
         return stock(self, grads)
@@ -321,8 +316,8 @@ def _rate_by_itself(stock, self):
 def _cond_of_all_replicas(stock, pred, true_fn, false_fn):
     """Traces a condition of an optimizer's update (accumulation, EMA) for all replicas together.
 
-    Its branches reduce and update, which replicas do together. Branches in one variable's update
-    step have values, which each replica computes alone.
+    Its branches reduce and update. Conditions within one variable's update step have values, which
+    each replica computes alone.
     """
     update = getattr(_state, "update", None)
     if update is None or tf.distribute.in_cross_replica_context():
@@ -336,7 +331,7 @@ def _cond_of_all_replicas(stock, pred, true_fn, false_fn):
                 with _updating(update):
                     fn()
 
-            # The optimizer does not use the branches' values, which would need the same structure.
+            # Values are unused, and branches need the same structure.
             def run():
                 strategy.extended.call_for_each_replica(replica, args=(fn,))
                 return tf.constant(0)

@@ -31,7 +31,7 @@ from terngrad_tf.distribute.steps.contexts import keras_loop, optimizer_of_local
 from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 
 if keras.config.backend() != "tensorflow":
-    # Keras would train without `tf.distribute`, each process separately, without a warning.
+    # Otherwise each process would train separately without a warning.
     raise ImportError(
         "terngrad_tf needs the TensorFlow backend of Keras. Received: "
         f"backend={keras.config.backend()!r}. Set the environment variable KERAS_BACKEND to "
@@ -46,7 +46,6 @@ class KerasStep(typing.NamedTuple):
 
     Attributes:
         kind: "train", "test" or "predict".
-        model: the model whose step it is.
         jit_compile: True if XLA compiles what each replica computes alone.
     """
 
@@ -85,8 +84,7 @@ def keras_step(step: KerasStep | None) -> Iterator[None]:
 def _in_step(stock, self, force=False):
     """Marks Keras' own steps for the strategy.
 
-    Keras runs these steps on a batch, and replicas without examples get padding. Functions that
-    users pass to `run` do not.
+    Here, unlike in users' calls of `run`, replicas without examples get padding.
     """
     attribute = stock.__name__.removeprefix("make_")
     before = getattr(self, attribute)
@@ -103,7 +101,7 @@ def _in_step(stock, self, force=False):
     @functools.wraps(made)
     def in_step(*args):
         kind = attribute.removesuffix("_function")
-        # A model that is not compiled has no such attribute, but can predict.
+        # Absent without `compile`.
         optimizer = getattr(self, "optimizer", None)
 
         def step():
@@ -116,7 +114,7 @@ def _in_step(stock, self, force=False):
         except (KeyboardInterrupt, RuntimeError) as error:
             if not own or not is_interrupt(error):
                 raise
-        # Drop the hundreds of lines of TensorFlow's traceback.
+        # Without TensorFlow's long traceback.
         raise KeyboardInterrupt
 
     setattr(self, attribute, in_step)
@@ -143,7 +141,7 @@ def _choose_weights(model):
         model.distribute_strategy.extended.end_local_weights(weights)
         return
     if not local.built:
-        # Build before a step is traced: the step would otherwise train the shared weights.
+        # Otherwise the traced step would train the shared weights.
         with model.distribute_strategy.scope():
             model.optimizer.build(model.trainable_variables)
     local.claim_weights()
@@ -153,9 +151,7 @@ def _choose_weights(model):
 def _scale_loss(stock, value):
     """Weights a replica's mean loss by its share of the batch's examples.
 
-    Keras divides by the number of replicas. In a batch that does not divide evenly among replicas,
-    examples would have different weights; in a batch with fewer examples than replicas, smaller
-    ones.
+    Keras divides by the number of replicas, wrong for batches that do not divide evenly.
     """
     share = current_padding().share
     scaled = stock(value) if share is None else value * tf.cast(share, value.dtype)
@@ -178,16 +174,14 @@ def unscale_loss(loss: tf.Tensor) -> tf.Tensor:
 def _reduce_over_processes(stock, values, strategy, reduction):
     """Gathers the outputs of `predict` from all processes; gives all callbacks equal metrics.
 
-    Keras gathers outputs for `MultiWorkerMirroredStrategy` only, and passes the metrics of the
-    process's own replicas to callbacks. If a callback (`TerminateOnNaN`) stopped training on one
-    process only, the other processes would wait for this process.
+    Keras gathers for `MultiWorkerMirroredStrategy` only, and gives callbacks the process's own
+    metrics. If a callback (`TerminateOnNaN`) stopped one process, the others would hang.
     """
     group = getattr(strategy.extended, "process_group", None)
     if group is None:
         return stock(values, strategy, reduction)
     if reduction == "concat":
-        # A process's replicas have adjacent parts of a batch, unlike replicas of the stock
-        # strategy, so Keras would reorder the rows.
+        # Keras would reorder the rows: unlike in the stock strategy, replicas have adjacent parts.
         return tf.nest.map_structure(lambda value: strategy.gather(value, axis=0), values)
     values, optimizer = stock(values, strategy, reduction), optimizer_of_local_step()
     mean = functools.partial(_mean_over_processes, group=group)
@@ -209,11 +203,9 @@ def _mean_over_processes(values, group):
 def _build_on_own_batch(stock, self, iterator=None, data_batch=None):
     """Builds a model on the process's own part of the first batch.
 
-    Keras averages the first batch over all replicas to learn its shape. This fails if shards differ
-    in size, and sends the batch over the network. Keras also calls the model on dense tensors of
-    the batch's shapes, which may fail: the model may have its own steps (GANs, autoencoders) or
-    expect ragged or sparse tensors. Such models are built when their step is traced, as without a
-    strategy; the trace also reports the error of a model that cannot be called.
+    Keras averages the first batch over replicas, which fails if shards differ in size, and calls
+    the model on dense tensors, which may fail (own steps, ragged or sparse inputs). The trace of a
+    step builds such models and reports errors.
     """
     strategy = self._distribute_strategy
     if strategy is None or not is_own(strategy):
@@ -236,14 +228,12 @@ def _build_on_own_batch(stock, self, iterator=None, data_batch=None):
 def _seed_of_replica(stock, self, ordered=True):
     """Lets replicas draw different random values.
 
-    Keras' random state ignores replicas, so dropout would draw the same mask for the examples of
-    each replica.
+    Keras' random state ignores replicas: dropout would draw the same mask on each.
     """
     seed = stock(self, ordered)
     replica_context = tf.distribute.get_replica_context()
     if replica_context is None or not is_own(replica_context.strategy):
         return seed
-    # The state advances equally on all replicas; only the drawn values differ. Replica 0 draws the
-    # values of a single replica.
+    # The state advances equally on all replicas. Replica 0 draws as without a strategy.
     replica = tf.cast(replica_context.replica_id_in_sync_group, seed.dtype)
     return seed + replica * tf.constant([SEED_STRIDE, 0], seed.dtype)

@@ -1,8 +1,7 @@
 """Warns if a user's own step divides a loss by the number of replicas twice or not at all.
 
-Optimizers sum gradients over replicas, so a replica's loss must be its part of the mean over the
-batch: the replica's mean divided by the number of replicas. Keras' losses are divided already;
-results of `tf.reduce_mean` are not.
+Optimizers sum gradients over replicas: a replica's mean loss must be divided by their number.
+Keras' losses are divided already; results of `tf.reduce_mean` are not.
 """
 
 import warnings
@@ -14,7 +13,7 @@ from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.replica_data import differs, is_mean_of_examples
 
-# With two replicas, a factor of one half may be part of the loss, as for squares.
+# With two replicas, one half may be part of the loss, as for squares.
 _FEWEST_FOR_TWICE = 3
 _SAME_SCALE = ("Cast", "EnsureShape", "Identity", "Neg", "Reshape", "Squeeze")
 _SUMS = ("Add", "AddV2", "AddN", "Sub")
@@ -32,12 +31,7 @@ def note_scaled(loss: tf.Tensor) -> tf.Tensor:
 
 
 def warn_of_scale(optimizer: Any, gradients: Any) -> None:
-    """Warns if an optimizer gets gradients of a loss with a wrong scale; in replica context.
-
-    Args:
-        optimizer: a Keras optimizer that sums gradients over replicas.
-        gradients: list of the given gradients.
-    """
+    """Warns if an optimizer gets gradients of a loss with a wrong scale; in replica context."""
     wrong = {getattr(gradient, "_wrong_scale", None) for gradient in gradients} - {None}
     for fault in wrong:
         warnings.warn(f"The optimizer {optimizer.name!r} trains {fault}. {_RULE}", stacklevel=2)
@@ -47,8 +41,7 @@ def warn_of_scale(optimizer: Any, gradients: Any) -> None:
 def _note_target(stock, self, target, *args, **kwargs):
     """Marks the gradients of a loss with a wrong scale.
 
-    An optimizer does not see the loss. If it gets other gradients than these (divided by the number
-    of replicas, or reduced), the scale may be right.
+    An optimizer does not see the loss. Derived gradients are not marked: their scale may be right.
     """
     gradients = stock(self, target, *args, **kwargs)
     context = tf.distribute.get_replica_context()

@@ -1,7 +1,6 @@
 """Lets `fit` resume in the middle of its epochs and data after a restart.
 
-Keras offers no public way: `initial_epoch` is an argument of `fit`, which a callback cannot set,
-and no argument gives the number of batches already read in an epoch.
+A callback cannot set `initial_epoch`, and no argument gives the number of batches already read.
 """
 
 import math
@@ -23,7 +22,7 @@ class _Skipped(typing.NamedTuple):
     of_epoch: int | None
 
 
-# {model: iterator to read next}, {iterator: (data already trained on, True to read past them)}.
+# {model: its iterator}, {iterator: (data already trained on, True to read past them)}.
 _iterators: typing.Any = weakref.WeakKeyDictionary()
 _skipped: typing.Any = weakref.WeakKeyDictionary()
 
@@ -34,12 +33,11 @@ def resume_fit(
     """Lets `fit` resume in the middle; call it in a callback's `on_train_begin`.
 
     Args:
-        model: the model that `fit` trains.
-        epoch: number of completed epochs.
-        batch: number of batches of the current epoch already trained on.
-        batches_of_epoch: number of batches in each completed epoch; None if unknown.
-        reads: True to skip data already trained on. False if the first batches of the data are the
-            epoch's remaining batches.
+        epoch: completed epochs.
+        batch: batches of the current epoch already trained on.
+        batches_of_epoch: batches of a completed epoch, if known.
+        reads: True to skip data already trained on; False if the data begin with the epoch's
+            remaining batches.
     """
     model._initial_epoch = epoch
     iterator = _iterators.get(model, lambda: None)()
@@ -81,8 +79,8 @@ def _skip(stock, self):
 def _begin_epochs(stock, iterator, skipped):
     """Advances a data set past completed epochs.
 
-    A shuffle advances to its next order whenever an iteration begins, so no data are read, unless
-    one iterator serves all epochs.
+    A shuffle advances whenever an iteration begins; data are read only if one iterator serves all
+    epochs.
     """
     reads = iterator.steps_per_epoch is not None
     for _ in range(skipped.epochs):
@@ -91,8 +89,7 @@ def _begin_epochs(stock, iterator, skipped):
             if reads:
                 _read(batches, iterator.steps_per_execution)
             elif iterator._num_batches is None and skipped.of_epoch is not None:
-                # Keras does the same at the end of an epoch of unknown length: the step that found
-                # no data counts.
+                # As Keras ends an epoch of unknown length: the step without data counts.
                 iterator._num_batches = skipped.of_epoch + iterator.steps_per_execution
                 iterator._current_iterator = None
                 iterator.data_adapter.on_epoch_end()

@@ -1,7 +1,6 @@
 """Passes the noise of rounding in reduced gradients to an optimizer's updates, and averages it.
 
-For gradients that are rotated before rounding, the exchange knows the variance of the noise; see
-`second_moments` for its use.
+The exchange knows its variance if gradients are rotated; see `second_moments` for its use.
 """
 
 import functools
@@ -28,8 +27,8 @@ class Rounded(typing.NamedTuple):
     """A reduced gradient, with the noise for which an update corrects.
 
     Attributes:
-        gradient: tensor.
-        noise: float32 tensor `[blocks]`, the variance of the noise in each element of a block.
+        gradient: dense tensor.
+        noise: float32 `[blocks]`, the variance of each element of a block.
     """
 
     gradient: Any
@@ -39,20 +38,17 @@ class Rounded(typing.NamedTuple):
 class RoundingNoise(keras.layers.Layer):
     """The averages w of an optimizer's weights.
 
-    A layer, since Keras saves layers found in an optimizer separately from the optimizer's own
-    variables: plain Keras loads such files without this layer, and files of plain Keras give zeros.
+    Keras saves a layer separately from the optimizer's variables: plain Keras loads such files
+    without this layer, and its files give zeros.
 
     Args:
-        optimizer: optimizer built for the weights.
-        weights: list of weights.
         indices: positions of the weights with rounded gradients.
-        num_averages: number of averages per weight.
+        num_averages: averages per weight.
 
     Attributes:
-        indices: as given.
-        averages: variable `[averages, blocks]` for each weight with rounded gradients.
-        is_current: False if this run's gradients are not rounded: `grad_bits="auto"` took floats.
-            Averages of an earlier run are then not saved again, since they no longer decay.
+        averages: `[averages, blocks]` for each weight with rounded gradients.
+        is_current: False if `grad_bits="auto"` took floats: averages of an earlier run no longer
+            decay and are not saved.
     """
 
     def __init__(
@@ -85,8 +81,7 @@ class RoundingNoise(keras.layers.Layer):
         return self.averages[self.indices.index(index)] if index in self.indices else None
 
     def _trackable_children(self, save_type="checkpoint", **kwargs):
-        # For a `tf.train.Checkpoint`. While there is no noise, do not expect these variables in
-        # checkpoints that must match completely: checkpoints of plain Keras have none.
+        # Without noise, a `tf.train.Checkpoint` of plain Keras, which has no averages, must match.
         children = super()._trackable_children(save_type, **kwargs)
         is_unused = tf.executing_eagerly() and not any(map(np.any, self._saved()))
         return {} if is_unused and save_type == "checkpoint" else children
@@ -122,10 +117,9 @@ def with_noise(
     """Wraps reduced gradients in `Rounded` if the optimizer's update corrects for their noise.
 
     Args:
-        optimizer: a Keras optimizer, built.
-        gradients: list of tensors or `tf.IndexedSlices`.
-        noise: float32 tensor `[blocks]` or None (unknown) for each gradient.
-        variables: variable that each gradient updates.
+        gradients: tensors or `tf.IndexedSlices`.
+        noise: float32 `[blocks]` or None (unknown) for each gradient.
+        variables: of each gradient.
     """
     kept = getattr(optimizer, "rounding_noise", None)
     if kept is None:
@@ -133,7 +127,7 @@ def with_noise(
     kept.is_current = any(n is not None for n in noise)
     indices = [optimizer._get_variable_index(variable) for variable in variables]
     return [
-        # Rows of rounded gradients are distinct, as all corrected optimizers need them.
+        # Rows of rounded gradients are distinct.
         g if n is None or kept.average_of(i) is None else Rounded(as_dense(g, v.shape), n)
         for g, n, i, v in zip(gradients, noise, indices, variables, strict=True)
     ]
@@ -183,7 +177,7 @@ def _update(optimizer, weight, gradient, noise, learning_rate):
     kind: Any = update_of(optimizer)
     update = kind(optimizer, weight, gradient, learning_rate, noise)
     kept = optimizer.rounding_noise.average_of(update.index)
-    # A restart of an optimizer resets its own variables, which do not include these.
+    # A restart of an optimizer does not reset these.
     has_begun = tf.cast(optimizer.iterations > 0, tf.float32)
     before = tf.unstack(has_begun * tf.convert_to_tensor(kept))
     averages = [

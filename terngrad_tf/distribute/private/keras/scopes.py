@@ -31,9 +31,8 @@ def watch_scope(strategy: tf.distribute.Strategy) -> None:
 def _compile_in_scope(stock, self, *args, **kwargs):
     """Runs `compile` in the scope of the model's strategy; refuses models built outside.
 
-    Keras trains a model built outside every scope in this process alone. Under a strategy, Keras
-    runs a model with other variables on all replicas, which then write the variables one after
-    another. Neither is an error in Keras.
+    Keras trains a model built outside in this process alone, without an error. All replicas would
+    write other variables from outside one after another.
     """
     strategy = self.distribute_strategy
     if not is_own(strategy):
@@ -48,7 +47,7 @@ def _compile_in_scope(stock, self, *args, **kwargs):
 def _check_before_steps(stock, self, force=False):
     """Refuses trained weights and metrics created outside; warns of an unused strategy.
 
-    Also refuses unsupported steps, whose errors would otherwise appear only during the trace.
+    Also refuses unsupported steps before they are traced.
     """
     strategy = self.distribute_strategy
     is_training = stock.__name__ == "make_train_function"
@@ -78,8 +77,7 @@ def _check_before_steps(stock, self, force=False):
 def _refuse_from_outside(stock, self, *args, **kwargs):
     """Refuses an optimizer made outside the strategy that reduces several replicas' gradients.
 
-    Each replica would count its steps, and the rate's schedule would advance once per replica. In a
-    user's own loop no other check finds this.
+    Its schedule would advance once per replica. In a user's own loop no other check finds this.
     """
     strategy = tf.distribute.get_strategy()
     _unused.discard(strategy)

@@ -1,20 +1,18 @@
 """Lets Keras' optimizers divide by averages of squares without the noise of rounding.
 
 Optimizers that divide by the root of an average of squares take shorter steps for noisy gradients.
-If the variance n of the noise is known, its average w, by the same recursion, is the excess in the
-average of squares:
+The average w of the noise's variance n is the excess in the average of squares:
 
     v  = decay v + share g^2            the optimizer's own, saved as in Keras
     w  = decay w + share n              one number for each block of a gradient
     v' = max(v - w, v / 10)             the value by which the update should divide
 
-Keras' `update_step` averages and divides at once. So before the update, its accumulator is lowered
-by `(v - v') / decay`, from which it arrives at v'; after the update, it is set to v.
+Keras' `update_step` averages and divides at once. So its accumulator is lowered by `(v - v') /
+decay` before, to arrive at v', and set to v afterwards.
 
-Lion and Muon take steps of one length, of which noise leaves less along the gradient without it;
-their rate is raised. These optimizers are not corrected: SGD, since noise leaves its mean step
-alone; Ftrl, whose sums of squares must add up over all steps; and Adadelta, which divides an
-average of squares by another average with the same noise.
+Lion and Muon take steps of one length, of which noise leaves less along the gradient; their rate is
+raised. Not corrected: SGD, whose mean step noise leaves alone; Ftrl, whose sums of squares must add
+up over all steps; Adadelta, which divides two averages with the same noise.
 """
 
 import contextlib
@@ -27,7 +25,7 @@ import tensorflow as tf
 
 from terngrad_tf import ternary
 
-# The least share of an average of squares that remains, however large the noise.
+# Of an average of squares.
 _LEAST_SHARE = 0.1
 
 
@@ -35,11 +33,7 @@ class Update:
     """An update of one weight by an optimizer whose `v = beta_2 v + (1 - beta_2) g^2`: Adam's.
 
     Args:
-        optimizer: a Keras optimizer.
-        weight: argument of `update_step`.
-        gradient: argument of `update_step`.
-        learning_rate: argument of `update_step`.
-        noise: float32 tensor `[blocks]`, the variance of the gradient's noise.
+        noise: float32 `[blocks]`, the variance of the gradient's noise.
     """
 
     slots, decay = "_velocities", "beta_2"
@@ -95,7 +89,7 @@ class Update:
         """Context of `update_step` that corrects the averages it sees; yields its learning rate.
 
         Args:
-            averages: averages of noise after this step, float32 tensors `[blocks]`.
+            averages: averages of noise after this step, float32 `[blocks]`.
         """
         decay = getattr(self.optimizer, self.decay)
         with self.presented(self.slot(self.slots), self.squares, self.excess(averages), decay):
@@ -152,8 +146,8 @@ class _Lamb(Update):
 class _Muon(Update):
     """Like Adam, or orthogonal steps in the direction `u = g + beta m` of `m = beta m + g`.
 
-    An orthogonal step has the same length for any u. Its part along u without noise is shorter by
-    about the factor by which noise lengthens u, so the rate is multiplied by this factor.
+    An orthogonal step's part along u without noise is shorter by about the factor by which noise
+    lengthens u; this factor multiplies the rate.
     """
 
     slots, decay = "adam_velocities", "adam_beta_2"
@@ -189,8 +183,8 @@ class _Muon(Update):
 class _Lion(Update):
     """Steps of one length in the direction of the signs of `c = beta_1 m + (1 - beta_1) g`.
 
-    Noise turns the signs of small elements, which shortens the mean step by about the factor by
-    which noise lengthens c. So the rate of each block is multiplied by this factor.
+    Noise turns signs of small elements, which shortens the mean step by about the factor by which
+    noise lengthens c; this factor multiplies each block's rate.
     """
 
     @property
@@ -258,9 +252,8 @@ class _Adagrad(Update):
 class _Adamax(Update):
     """`u = max(beta_2 u, |g|)`, by which the mean m of gradients is divided.
 
-    u is no average of squares, but noise enlarges it: by about 3 times the variance, found by
-    trial. `update_step` takes the maximum itself. So instead of a smaller u, it sees a mean
-    enlarged by the same factor.
+    Noise enlarges u by about 3 times the variance, found by trial. `update_step` takes the maximum
+    itself, so it sees an enlarged mean instead of a smaller u.
     """
 
     @contextlib.contextmanager
@@ -282,8 +275,8 @@ class _Adamax(Update):
 class _Adafactor(Update):
     """`v = beta_2 v + (1 - beta_2) g^2` of each row and column, where `beta_2 = 1 - t^decay`.
 
-    Steps whose root mean square exceeds a threshold are shortened; the noise in them must not
-    count. In the first step beta_2 is 0, so a change of the average has no effect.
+    Steps whose root mean square exceeds a threshold are shortened; their noise must not count. In
+    the first step beta_2 is 0: a change of the average has no effect.
     """
 
     @property

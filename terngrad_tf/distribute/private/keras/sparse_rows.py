@@ -1,11 +1,9 @@
 """Sums sparse gradient rows, so that rows that are distinct on each replica stay distinct.
 
-If a batch uses only some rows of a weight (embeddings, layers of sparse inputs), the gradient is
-`tf.IndexedSlices`. TensorFlow sums such gradients by concatenating their rows, and Keras optimizers
-square and clip each row separately. Without a strategy, a lookup of sparse ids
-(`tf.nn.embedding_lookup_sparse`, a dense layer of a `tf.SparseTensor`) gives distinct rows, since
-it looks each row up once. The rows of several replicas must then be summed to become distinct.
-Other lookups (`keras.layers.Embedding`) give one row per id, with any number of replicas.
+TensorFlow concatenates rows of `tf.IndexedSlices`, and Keras optimizers square and clip each row
+separately. A lookup of sparse ids (`tf.nn.embedding_lookup_sparse`, a dense layer of a
+`tf.SparseTensor`) gives distinct rows; rows of several replicas must be summed. Other lookups
+(`keras.layers.Embedding`) give one row per id, with any number of replicas.
 """
 
 from typing import Any
@@ -21,7 +19,7 @@ from terngrad_tf.distribute.private.replicas.devices import (
 )
 from terngrad_tf.distribute.steps.slices import distinct_rows
 
-# Operations that make positions unique, and operations that keep positions and their order.
+# Operations that make positions unique, and that keep them in order.
 _UNIQUE = ("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2")
 _SAME_ORDER = ("Identity", "Reshape", "Cast")
 
@@ -29,8 +27,7 @@ _SAME_ORDER = ("Identity", "Reshape", "Cast")
 def with_static_shape(gradient: Any, shape: tf.TensorShape) -> Any:
     """Returns a value of replicas whose `tf.IndexedSlices` know their shape when traced.
 
-    Replicas hand over tensors by the function that they are traced to, in which a shape that is a
-    tensor loses its value.
+    A shape that is a tensor loses its value on the way to a merge function.
 
     Args:
         gradient: value with a tensor or `tf.IndexedSlices` for each local replica.
@@ -47,11 +44,7 @@ def with_static_shape(gradient: Any, shape: tf.TensorShape) -> Any:
 def num_lookups(gradient: Any) -> int:
     """Returns the number of lookups, each of distinct rows, in a replica's gradient.
 
-    Args:
-        gradient: tensor or `tf.IndexedSlices`.
-
-    Returns:
-        integer; 0 if rows may occur more than once, and in eager code, which hides the lookups.
+    0 if rows may occur more than once, and in eager code, which hides the lookups.
     """
     return len(_lookups(gradient) or ())
 
@@ -59,9 +52,7 @@ def num_lookups(gradient: Any) -> int:
 def separate_lookups(gradient: Any, num_rows: int) -> Any:
     """Gives the same row of different lookups different positions, for `sum_rows`.
 
-    Args:
-        gradient: as in `num_lookups`.
-        num_rows: number of rows of the weight.
+    `num_rows` counts the weight's rows.
     """
     lookups = _lookups(gradient) or ()
     if len(lookups) < 2:
@@ -76,9 +67,8 @@ def sum_rows(strategy: tf.distribute.Strategy, value: Any, num_rows: int) -> Any
     """Sums rows with the same position and undoes `separate_lookups`; cross-replica.
 
     Args:
-        strategy: strategy whose replicas' rows were concatenated.
-        value: `tf.IndexedSlices` on each device.
-        num_rows: number of rows of the weight.
+        value: `tf.IndexedSlices` on each device, with the rows of all replicas.
+        num_rows: rows of the weight.
     """
     devices, of_device = strategy.extended.worker_devices, {}
     for device, slices in zip(devices, local_tensors(value, len(devices)), strict=True):

@@ -1,9 +1,8 @@
 """Combines the numbers that a model's own `train_step` or `test_step` returns on all replicas.
 
-Keras shows the mean over replicas of the last step's results, or the metrics, if the step returned
-only their names. Without a strategy, a number belongs to a whole batch: a mean over its examples.
-So each replica's number is weighted by its examples, a replica without examples does not count,
-and losses that Keras scaled for a sum over replicas are summed.
+Keras shows the mean over replicas of the last step's results. Without a strategy, a number is a
+mean over a whole batch. So a replica's number is weighted by its examples, and losses that Keras
+scaled for a sum over replicas are summed.
 """
 
 import contextlib
@@ -24,7 +23,7 @@ from terngrad_tf.distribute.private.replicas.padding import current_padding
 _state = threading.local()
 
 
-# {model: {key of a result: (metric that it came from, key in the metric's result)}}.
+# {model: {key of a result: (its metric, key in the metric's result)}}.
 _metrics_returned = weakref.WeakKeyDictionary()
 
 
@@ -100,7 +99,7 @@ def noting_metrics(model: keras.Model) -> Iterator[None]:
 
         return noted_result
 
-    # Each class of metrics has its own `result`, so there is no common function to replace.
+    # Each class of metrics has its own `result`: `patch` cannot replace it.
     for metric in metrics:
         vars(metric)["result"] = noting(metric, metric.result)
     try:
@@ -124,7 +123,7 @@ def _part(seen):
             value *= tf.cast(num_replicas * padding.share, value.dtype)
         if padding.is_empty is None:
             return value
-        # A product would not do: results on zeros may be NaN.
+        # Not a product: results on zeros may be NaN.
         return tf.where(padding.is_empty, tf.zeros_like(value), value)
 
     return part

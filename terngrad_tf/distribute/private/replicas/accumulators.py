@@ -15,19 +15,17 @@ def stand_for_total(
 ) -> None:
     """Makes a variable with one copy per replica stand for the sum of its copies outside replicas.
 
-    The sum is what a single replica would hold, so a saved total can be restored with any number
-    of replicas, and without a strategy. A value assigned outside replicas, for example from a
-    checkpoint, goes to the first replica of all; the other copies become zero. Nothing is sent:
-    outside replicas, each process sees the sum of its own replicas.
+    A saved sum can be restored with any number of replicas, and without a strategy. A value
+    assigned outside replicas goes to the first replica; the other copies become zero. Outside
+    replicas, each process sees the sum of its own.
 
-    TensorFlow's variables that are summed on read divide assigned values by the number of replicas,
-    which rounds them, and exchange them between processes when one process reads.
+    TensorFlow's variables summed on read would divide assigned values among replicas, and exchange
+    them when one process reads.
 
     Args:
-        strategy: strategy of this package.
-        variable: distributed variable created in `strategy.extended.sums_of_replicas()`.
-        is_gathered: function that returns True if the first process holds the sum of all; called in
-            eager code of a cluster.
+        variable: made in `strategy.extended.sums_of_replicas()`.
+        is_gathered: True if the first process holds the sum of all; called in eager code of a
+            cluster.
     """
     stock, own = variable.assign, weakref.ref(variable)
 
@@ -54,7 +52,7 @@ def stand_for_total(
 
     variable._get_cross_replica = total
     variable.assign = assign
-    # `keras.Variable` saves these in a `tf.train.Checkpoint`; TensorFlow's take the first copy.
+    # `tf.train.Checkpoint` saves a `keras.Variable` by these; the stock ones take the first copy.
     variable._serialize_to_tensors = lambda: {"VARIABLE_VALUE": total()}
     variable._restore_from_tensors = lambda restored: assign(restored["VARIABLE_VALUE"])
 
@@ -62,7 +60,7 @@ def stand_for_total(
 def accumulators_of(optimizer: Any) -> list[Any]:
     """Returns the variables of a Keras optimizer to which each replica adds; mostly an empty list.
 
-    Keras has no public name for its gradient accumulators.
+    Keras has no public name for them.
     """
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     return list(getattr(optimizer, "_accumulated_gradients", None) or ())
@@ -71,9 +69,7 @@ def accumulators_of(optimizer: Any) -> list[Any]:
 def gather_totals(strategy: tf.distribute.Strategy, variables: Sequence[Any]) -> None:
     """Moves the sums of all processes to the first one; every process of a cluster calls this.
 
-    Args:
-        strategy: strategy of this package.
-        variables: list of variables that stand for their total.
+    The variables stand for their total.
     """
     for variable in variables:
         total = tf.cast(tf.reshape(_sum_of_copies(variable), [-1]), tf.float32)

@@ -1,12 +1,10 @@
 """Aggregates the values that replicas write to a variable.
 
-If a variable states its `aggregation`, all replicas take the mean, the sum or the first replica's
-value, as TensorFlow defines them. Here means weight replicas by their examples, replicas without
-examples do not count, and the first replica belongs to the first process.
+As its `aggregation` states, all replicas take the mean weighted by examples, the sum, or the value
+of the first process's first replica.
 
-Replicas have their own copies of other variables that are not trained. The mean is right for batch
-norm's statistics and for values that are equal on all replicas, but wrong for counts, maxima and
-queues.
+Other untrained variables have a copy per replica. Their mean is right for batch norm's statistics
+and for equal values, but wrong for counts, maxima and queues.
 """
 
 import warnings
@@ -30,17 +28,14 @@ _ADVICE = (
     'make the variable with `aggregation=` "mean", "sum" or "only_first_replica", or write what'
     " `tf.distribute.get_replica_context().all_gather` returns"
 )
-# Names of batch norm's statistics. Eager code does not show that their values are means.
+# Names of batch norm's statistics: eager code does not show that they are means.
 _KNOWN_MEANS = ("moving_", "renorm_")
 
 
 def aggregate_writes(extended: Any, variable: Any) -> None:
     """Makes writes of replicas with uneven batches, and of processes, aggregate correctly.
 
-    Args:
-        extended: `extended` of the strategy.
-        variable: distributed variable with an `aggregation`, whose copies the replicas of a device
-            share.
+    The variable states an `aggregation`, and a device's replicas share its copies.
     """
     update_replica, aggregation = variable._update_replica, variable.aggregation
 
@@ -58,13 +53,10 @@ def aggregate_writes(extended: Any, variable: Any) -> None:
 def check_written(extended: Any, variable: Any, value: Any) -> None:
     """Refuses a value whose mean over replicas is wrong; in replica context.
 
-    Args:
-        extended: `extended` of the strategy.
-        variable: distributed variable with one copy per replica, without an `aggregation`.
-        value: value that a replica is about to write.
+    The variable has one copy per replica and no `aggregation`.
 
     Raises:
-        ValueError: replicas may have different values for another reason than means over examples.
+        ValueError: replicas may have different values that are no means over examples.
     """
     if tf.executing_eagerly() or extended._num_replicas_in_sync == 1:
         return
@@ -78,11 +70,7 @@ def check_written(extended: Any, variable: Any, value: Any) -> None:
 
 
 def warn_of_means(variables: Sequence[Any]) -> None:
-    """Warns if copies that replicas wrote eagerly differ, before all take their mean.
-
-    Args:
-        variables: list of distributed variables with one copy per replica.
-    """
+    """Warns if copies that replicas wrote eagerly differ, before all take their mean."""
     names = [_name(v) for v in variables if _differ(local_tensors(v))]
     unknown = [n for n in names if not n.rpartition("/")[2].startswith(_KNOWN_MEANS)]
     if unknown:
@@ -109,7 +97,7 @@ def _weighed(value, aggregation):
     if padding.is_empty is not None:
         value = tf.where(padding.is_empty, tf.zeros_like(value), value)
     if aggregation == tf.VariableAggregation.SUM:
-        # A new tensor for each replica, even if its value is the same for all.
+        # A new tensor for each replica, even for equal values.
         return tf.identity(value)
     if padding.share is None or not value.dtype.is_floating:
         return value
@@ -120,7 +108,7 @@ def _weighed(value, aggregation):
 def _of_first_process(extended, value):
     """Returns the first process's value, if the processes' values differ."""
     group = extended.process_group
-    # Values that all processes count alike, such as steps, need no exchange.
+    # Equal values, such as steps, need no exchange.
     if group is None or tf.executing_eagerly() or not differs(value, group):
         return value
 
@@ -141,8 +129,7 @@ def _of_first_process(extended, value):
 def _add_changes(stock, self, value):
     """Adds up the changes that replicas make to a variable with the aggregation "sum".
 
-    Keras assigns the sum of the value and the change. Summed over replicas, the result would
-    contain the old value once per replica.
+    Keras assigns the changed value; the sum would contain the old value once per replica.
     """
     replica_context = tf.distribute.get_replica_context()
     if (

@@ -10,20 +10,19 @@ from terngrad_tf.distribute.private.replicas.devices import (
 )
 from terngrad_tf.distribute.private.replicas.step_checks import assert_on_host
 
-# Relative to a value's norm. Processors may round the last of 7 digits of a sum differently.
+# Relative to a value's norm. Processors may round the last of 7 digits differently.
 _TOLERANCE = 1e-5
 
 
 def agreed_by_processes(process_group: Any, value: Any, message: str) -> Any:
     """Returns a value after checking that it is equal on all processes, up to rounding.
 
-    Each process sends the sum and the norm, 8 bytes. Without a cluster, or if the value is not a
-    tensor, there is no check: equal programs pass equal Python values.
+    Each process sends the sum and the norm, 8 bytes. Python values are not checked: equal programs
+    pass equal ones.
 
     Args:
-        process_group: `ProcessGroup` or None.
         value: tensor, or a value with one tensor per local replica, whose first is compared.
-        message: message of the error with which the step fails.
+        message: error message of the step.
     """
     first = local_tensors(value)[0]
     if process_group is None or not isinstance(first, tf.Tensor):

@@ -13,7 +13,7 @@ from tensorflow.python.eager import context
 
 def devices_are_initialized() -> bool:
     """Returns True if TensorFlow has fixed its devices (none can be added afterwards)."""
-    # The public API only raises, from a call that would change the configuration.
+    # The public API only raises when a call changes the configuration.
     return context.context()._initialized
 
 
@@ -29,7 +29,7 @@ def devices_of_replicas(num_replicas: int, num_devices: int) -> list[int]:
 
 def mirrored(tensors: Sequence[tf.Tensor]) -> Any:
     """Groups one tensor per local device into a value that `select_replica` takes apart again."""
-    # The type is read from the default, another subclass of DistributedValues.
+    # Type checkers would infer the type of the default, a sibling class.
     kind: typing.Any = values.Mirrored
     return distribute_utils.regroup(tuple(tensors), wrap_class=kind)
 
@@ -63,8 +63,7 @@ def is_distributed(value: Any) -> bool:
 def counts_once(value: Any, num_local: int, process_group: Any) -> bool:
     """Returns True if a value is one tensor for all replicas of a single process.
 
-    Such a value, made outside replicas, is reduced to itself, as by stock strategies. In a cluster,
-    each process has its own value.
+    Such a value, made outside replicas, is reduced to itself, as by stock strategies.
     """
     return process_group is None and num_local > 1 and not is_distributed(value)
 

@@ -1,8 +1,7 @@
 """Reductions within steps whose replicas have different numbers of examples, or none.
 
-Synchronized batch norm and users reduce values over the examples of a whole batch. A replica
-without examples computes on a row of zeros and contributes 0 to a sum and no row to a gather. A
-mean of means weights each replica by its number of examples.
+Synchronized batch norm and users reduce values over a whole batch. A replica without examples adds
+0 to a sum and no row to a gather.
 """
 
 import tensorflow as tf
@@ -31,7 +30,7 @@ def _reduce_examples(stock, self, reduce_op, value, options=None):
         counts = tf.where(padding.is_empty, 0.0, 1.0)
         padding = Padding(padding.is_empty, counts / stock(self, "SUM", counts))
     parts = [summand(reduce_op, v, padding) for v in flat]
-    # Its gradient is a sum, which passes through this function, too.
+    # Its gradient, a sum, passes through this function, too.
     summed = stock(self, tf.distribute.ReduceOp.SUM, parts, options)
     return tf.nest.pack_sequence_as(value, summed)
 

@@ -1,8 +1,7 @@
 """Replicas whose batches differ in length or are empty.
 
-A batch need not divide evenly among the replicas: the last batch of an epoch may even have fewer
-examples than there are replicas. A replica without examples computes on a row of zeros, whose
-results are left out. Means weight each replica by its number of examples.
+The last batch of an epoch may have fewer examples than there are replicas. A replica without
+examples computes on a row of zeros, whose results are left out. Means weight replicas by examples.
 """
 
 import contextlib
@@ -27,8 +26,7 @@ class Padding(typing.NamedTuple):
 
     Attributes:
         is_empty: boolean tensor, True if the replica computes on a row of zeros; None: never.
-        share: float64 tensor, the replica's examples over the examples of all replicas; None: equal
-            shares.
+        share: float64 tensor, the replica's share of all examples; None: equal shares.
     """
 
     is_empty: typing.Any
@@ -57,7 +55,7 @@ def padded_replica(padding: Padding | None) -> Iterator[None]:
 def mask_gradients(gradients: Sequence[Any]) -> list[Any]:
     """Replaces the gradients of a padded replica by zeros; in replica context.
 
-    A product would not do: gradients of zeros may be NaN.
+    Not by a product: gradients of zeros may be NaN.
     """
     empty = current_padding().is_empty
     if empty is None:
@@ -81,10 +79,7 @@ def has_summands(reduce_op: tf.distribute.ReduceOp, values: Sequence[Any]) -> bo
 def summand(reduce_op: tf.distribute.ReduceOp, value: Any, padding: Padding) -> Any:
     """Returns a replica's summand for a value that is reduced.
 
-    Args:
-        reduce_op: SUM, or MEAN over the examples of all replicas.
-        value: the replica's tensor or `tf.IndexedSlices`.
-        padding: the replica's padding; a mean needs its `share`.
+    A MEAN needs `padding.share`.
     """
     if padding.is_empty is not None:
         value = _zero_where(padding.is_empty, value)
@@ -104,7 +99,7 @@ class PaddedReplicas(LocalReplicas):
 
         Args:
             fn: function of structures of tensors with a batch axis.
-            args: arguments of `fn`, values with a batch per device or per replica.
+            args: values with a batch per device or per replica.
             returns_rows: True if the results have a batch axis, too; rows of zeros are cut.
         """
         run = self._container_strategy().run
@@ -144,7 +139,7 @@ class PaddedReplicas(LocalReplicas):
                 return cut(fn(*pad(args)), is_empty)
 
         if jit_compile:
-            # XLA knows no tensor whose shape depends on a value, so pad and cut outside.
+            # XLA allows no shapes that depend on values: pad and cut outside.
             args = pad(args)
         self.shares_of_run, self.examples_of_run = shares, examples
         try:
@@ -165,7 +160,7 @@ class PaddedReplicas(LocalReplicas):
     def _shares(self, rows):
         total = tf.add_n(rows)
         if optimizer_of_local_step() is not None:
-            # Nothing is exchanged, so assume that the other processes have equal numbers.
+            # Without an exchange, assume equal numbers on other processes.
             total *= self._num_replicas_in_sync // len(rows)
         elif self.process_group is not None:
             (total,) = tf.unstack(self.process_group.all_reduce_sum(total[tf.newaxis]))
@@ -207,7 +202,7 @@ def _num_rows(structure):
 def _pad_empty(tensor):
     """Replaces an empty batch by one row of zeros.
 
-    On an empty batch several CPU kernels abort, return wrong shapes or, in the backward pass, NaN.
+    On an empty batch several CPU kernels abort, return wrong shapes or, backwards, NaN.
     """
     if isinstance(tensor, tf.SparseTensor):
         # An empty sparse tensor has no values.

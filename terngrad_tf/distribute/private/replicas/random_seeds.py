@@ -1,10 +1,9 @@
 """Gives the random operations of a step different seeds on each replica.
 
-An operation such as `tf.random.normal` gets two seeds when it is traced, and its own generator that
-starts from these seeds and advances with every draw. Replicas that call one function would share
-its generators and draw in the order in which threads run. So each random operation becomes a choice
-among one operation per replica, each with its own seeds. Replica 0 has the seeds of a single
-replica. Stateless operations take seeds as arguments and do not change.
+An operation such as `tf.random.normal` gets two seeds when it is traced, for a generator that
+advances with every draw. Replicas would share it and draw in the order of threads. So each random
+operation becomes a choice among one per replica, with its own seeds. Replica 0 has the seeds of a
+single replica. Stateless operations do not change.
 """
 
 import copy
@@ -21,8 +20,7 @@ SEED_STRIDE = 1_000_000_007
 def continue_seeds(graph: tf.Graph, previous: tf.Graph) -> None:
     """Gives the next random operation of a graph the seeds that it would have in another graph.
 
-    TensorFlow counts the random operations of each graph separately, so the first one of every
-    segment would draw the same numbers. The table of the counts has no public name.
+    TensorFlow counts by graph: the first operation of every segment would draw the same numbers.
     """
     counts = random_seed._graph_to_seed_dict
     counts[graph] = counts.get(previous, 0)
@@ -47,14 +45,12 @@ def choose_by_replica(
     """Returns a function whose random operations use the seeds of the calling replica.
 
     Args:
-        function: the function made from the graph.
-        graph: the function's graph.
-        operations: `seeded_operations` of the graph.
+        operations: `seeded_operations` of the function's graph.
         position: tensor of the graph, the caller's position in `replicas`.
         replicas: numbers of the replicas in the cluster.
     """
     definition = _copy(function, f"{function.name.decode()}_of_replicas")
-    # The nodes have the order of the graph's operations, but may have other names.
+    # Nodes have the order of the graph's operations, but maybe other names.
     arguments = {tensor.op for tensor in graph.inputs}
     body = [op for op in graph.get_operations() if op not in arguments]
     nodes = dict(zip(body, definition.node_def, strict=True))
@@ -121,7 +117,7 @@ def _make_choice(node, which, operation, branches):
     node.attr["output_shapes"].list.shape.extend(t.shape.as_proto() for t in operation.outputs)
     for branch in branches:
         node.attr["branches"].list.func.add(name=branch.name.decode())
-    # The branches are inlined into the graph, so that resources in them find their devices.
+    # Inlines the branches, so that resources in them find their devices.
     node.attr["_lower_using_switch_merge"].b = True
 
 
@@ -147,7 +143,7 @@ def _copy(function, name):
 def _defined(definition, like, children):
     """Returns the function of a definition, with another function's arguments and results."""
     function = atomic_function.from_function_def(definition, like.function_type)
-    # `from_function_def` takes no children, but a graph that calls the function must hold them.
+    # `from_function_def` takes no children, but a calling graph must hold them.
     function._children = children
     return function
 

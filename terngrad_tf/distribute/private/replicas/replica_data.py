@@ -9,7 +9,7 @@ from tensorflow.python.framework import func_graph
 from terngrad_tf.distribute.private.replicas import replicas
 from terngrad_tf.distribute.private.replicas.segments import open_segments
 
-# Operations with side effects or states whose results depend on their inputs alone.
+# Stateful operations whose results depend on their inputs alone.
 _CALLS = ("If", "StatefulPartitionedCall", "While", "ReadVariableOp", "ResourceGather")
 _SAME_VALUES = ("Cast", "EnsureShape", "Identity", "Reshape", "Squeeze")
 
@@ -21,11 +21,9 @@ def differs(value: Any, process_group: Any, *, but_for_means: bool = False) -> b
 
     Args:
         value: tensor of the graph of the replicas' function, or a Python value.
-        process_group: `ProcessGroup`; None for one process, whose replicas share all outside
-            values.
-        but_for_means: True if a mean over a replica's examples counts as equal. The mean over
-            replicas is then what a single replica would compute from all examples, if the value is
-            linear in such means, as exponential averages are.
+        process_group: None for one process, whose replicas share all outside values.
+        but_for_means: True if means over a replica's examples count as equal: the mean over
+            replicas is right for values linear in them, as exponential averages are.
     """
     if isinstance(value, tf.Variable | values.DistributedValues):
         value = tf.convert_to_tensor(value)

@@ -1,22 +1,19 @@
 """Runs many replicas on one device: traces their function once and calls it once per replica.
 
-`tf.distribute` traces the function once per replica, each on its own device with its own copy of
-every variable. Here all replicas of a process share one trace and, on one device, one copy of the
-weights:
+`tf.distribute` traces the function once per replica, each with its own copy of every variable. Here
+all replicas of a process share one trace and, on one device, one copy of the weights:
 
 * The function runs in Python once, as replica 0, and is cut into segments at the calls of
-  `merge_call` (reductions, updates). The code between two calls becomes one TensorFlow function.
-* Each segment is called once per replica, with that replica's examples, number and own variables
-  (metrics, batch-norm statistics, random states) in place of replica 0's.
-* At a `merge_call`, the results of the calls are grouped by replica and given to the merge
-  function, as in `tf.distribute`.
+  `merge_call` (reductions, updates). Each segment becomes one TensorFlow function.
+* Each segment is called once per replica, with its examples, number and own variables (metrics,
+  batch-norm statistics, random states) in place of replica 0's.
+* At a `merge_call`, the results are grouped by replica for the merge function.
 
-A later segment may use any tensor of an earlier one (as the backward pass of synchronized batch
-norm does). The tensor is then added to the outputs of the earlier calls, so functions are only
-defined when the last segment is known.
+A later segment may use any tensor of an earlier one, which becomes an output of the earlier calls.
+So functions are defined when the last segment is known.
 
-Python code that asks for the number of its replica gets a tensor. Its effects beyond tensors
-(printing, appending to a list) happen once, not once per replica.
+Python code gets the number of its replica as a tensor. Its effects beyond tensors, such as
+printing, happen once, not once per replica.
 """
 
 import contextlib
@@ -37,10 +34,9 @@ from terngrad_tf.distribute.private.replicas.segments import (
     using_first_replicas_tensors,
 )
 
-# {id of a tensor: the replicas' own tensors that it stands for}. Runs within a merge function use
-# those of the outer run.
+# {id of a tensor: the replicas' own tensors}. Runs within a merge function use the outer run's.
 _own_tensors = {}
-# Results of merge functions, the same for all replicas, by their id.
+# {id: result of a merge function, the same for all replicas}.
 _shared_tensors = {}
 
 
@@ -53,13 +49,8 @@ def call_for_each_replica(
 ) -> Any:
     """Adds `function` to the graph under construction, once per local replica.
 
-    Args:
-        strategy: the strategy; its `extended.worker_devices` has one entry per local replica.
-        function: Python function to run in replica context.
-        args: arguments of the function; per-replica values stand for one value per replica.
-        kwargs: keyword arguments of the function.
-        jit_compile: True to compile the segments by XLA. What replicas do together is not
-            compiled.
+    `extended.worker_devices` has one entry per local replica. With `jit_compile`, XLA compiles the
+    segments, not merge functions.
 
     Returns:
         The function's result, per-replica if it differs between replicas.
@@ -70,7 +61,7 @@ def call_for_each_replica(
 def needs_own_traces(structure: Any) -> bool:
     """Returns True if per-replica values hold different Python or NumPy values.
 
-    The function may branch on these values, so each replica needs its own trace.
+    The function may branch on these values.
     """
     return any(
         isinstance(value, values.DistributedValues)
@@ -124,7 +115,7 @@ class _Run:
         extended = self.strategy.extended
         first = extended._get_replica_id_in_sync_group(0)
         self.replicas = [first + w for w in range(len(self.devices))]
-        # Not constants: TensorFlow would make a separate function for each call.
+        # Not constants, which would make a separate function for each call.
         self.replica_id = self._key(
             [tf.compat.v1.placeholder_with_default(replica, []) for replica in self.replicas]
         )
@@ -157,7 +148,7 @@ class _Run:
             )
         args, kwargs = tf.nest.map_structure(_as_tensor, (args, kwargs))
         self._segments[-1].close()
-        # Not `self.outer.as_default()`, which would pass the state of the segment's graph on.
+        # Not `self.outer.as_default()`, which passes the segment's state on.
         with ops.Graph.as_default(self.outer), record.stop_recording():
             args, kwargs = self._for_all_replicas((args, kwargs))
             with using_first_replicas_tensors(self.outer):
@@ -217,7 +208,7 @@ class _Run:
             components = local_tensors(value)
             if _are_same(components):
                 return components[0]
-            # Results of a merge function. Differing Python arguments have their own traces.
+            # Results of a merge function: differing Python arguments have own traces.
             parts = [v if _is_tensor(v) else tf.convert_to_tensor(v) for v in components]
             flat = [tf.nest.flatten(v, expand_composites=True) for v in parts]
             keys = [self._key(list(tensors)) for tensors in zip(*flat, strict=True)]
@@ -239,7 +230,7 @@ class _Run:
             )
 
         def same_if_equal(parts):
-            # Equal components prove that a composite tensor is the same for all replicas.
+            # Composite tensors are the same if their components are.
             return [parts[0]] * len(parts) if are_of_same_tensors(parts) else parts
 
         by_value = [
@@ -289,7 +280,7 @@ def _are_same(components):
 def _as_tensor(value):
     """Reads the result of an assignment while its graph is the current graph.
 
-    The shape of sparse rows may be a tuple, which a value for all replicas cannot contain.
+    Also converts the shape of sparse rows: values for all replicas cannot contain tuples.
     """
     if isinstance(value, resource_variable_ops._UnreadVariable):
         return value.read_value()

@@ -21,7 +21,7 @@ from terngrad_tf.distribute.private.replicas.random_seeds import (
     seeded_operations,
 )
 
-# The step's function is optimized as a whole; its parts need no separate optimization.
+# The step's function is optimized as a whole.
 _CONFIG = tf.compat.v1.ConfigProto()
 _CONFIG.graph_options.rewrite_options.disable_meta_optimizer = True
 
@@ -30,7 +30,7 @@ _LOOP = (
     " differentiated after replicas exchange values, as BatchNormalization(synchronized=True) does:"
     " XLA cannot keep the loop's steps meanwhile. Use `jit_compile=False`."
 )
-# {id of a graph: segment whose function is not defined yet}.
+# {id of a graph: its segment, not yet defined}.
 open_segments = {}
 
 
@@ -42,7 +42,7 @@ class Segment:
         self._name = f"__segment_{ops.uid()}"
         self.graph = func_graph.FuncGraph(self._name)
         if run.jit_compile:
-            # Loops then have the sizes that XLA needs, as in a `tf.function` that XLA compiles.
+            # Loops then have the sizes that XLA needs.
             self.graph._set_control_flow_context(control_flow_ops.XLAControlFlowContext())
         continue_seeds(self.graph, run.outer)
         self.dependencies = auto_control_deps.AutomaticControlDependencies()
@@ -103,7 +103,7 @@ class Segment:
             self.graph.outputs.append(tensor)
             is_read = tensor.op.type in auto_control_deps_utils.RESOURCE_READ_OPS
             if is_read and tensor.op not in self.graph.control_outputs:
-                # If the call is inlined into the step, a later write waits for this read only.
+                # In an inlined call, a later write waits for this read only.
                 self.graph.control_outputs.append(tensor.op)
             for call in self.calls():
                 call._set_type_list_attr("Tout", self.graph.output_types)
@@ -115,9 +115,8 @@ class Segment:
         """Defines the function, now that its outputs are known."""
         if self._calls is None:
             return
-        # The outputs of a call exist when the whole call is done. A single call is inlined into the
-        # step, so that gradients leave while earlier layers compute theirs. Inlining several would
-        # make a graph that grows with their number.
+        # A call gives outputs at its end. Inline a single one, so that gradients leave early;
+        # several make a large graph.
         several = len(self._calls) > 1
         attributes = {"_noinline": tf.compat.v1.AttrValue(b=several), **self._compilation()}
         function = atomic_function.from_func_graph(self._name, self.graph, attributes)
@@ -143,8 +142,8 @@ class Segment:
 def using_first_replicas_tensors(graph: Any) -> Iterator[None]:
     """Lets operations of a graph around segments take the segments' tensors as inputs.
 
-    A merge function may use tensors of the replica that defines it (`ExponentialMovingAverage`
-    does). In stock strategies, whose replicas share a graph, these are the first replica's.
+    A merge function may use its replica's tensors (`ExponentialMovingAverage` does): as in stock
+    strategies, those of the first replica.
     """
     stock = graph.capture
 

@@ -83,7 +83,7 @@ class SharedVariables(LocalReplicas):
     def sums_of_replicas(self, is_gathered: Callable[[], bool]) -> Iterator[None]:
         """Like `variables_of_replicas`, for sums that are saved as a total: see `stand_for_total`.
 
-        Inside `variables_of_replicas`, sums are each replica's own like all other variables.
+        Inside `variables_of_replicas`, they are ordinary variables of replicas.
         """
         before = self._is_gathered
         self._is_gathered = None if self._one_for_each_replica else is_gathered
@@ -144,10 +144,9 @@ class SharedVariables(LocalReplicas):
         """Gives all local replicas the means of their variables.
 
         Args:
-            variables: list of floating-point variables with a copy for each replica.
-            group: `ProcessGroup` to average over as well; None: local replicas only.
-            shares: weight of each local replica; all weights in the group add up to 1. Default:
-                equal weights.
+            variables: floating-point variables with a copy for each replica.
+            group: `ProcessGroup` to average over; None: local replicas only.
+            shares: weight of each local replica, with sum 1 over the group. Default: equal weights.
         """
         by_precision = {}
         for variable in variables:
@@ -212,8 +211,7 @@ class SharedVariables(LocalReplicas):
     def _one_a_device(self, structure, message):
         """Converts per-replica values to values that the replicas of a device share.
 
-        Raises (when it runs): the replicas of a device have different values. `tf.distribute` would
-        give each replica's copy its own value; here the replicas share one copy.
+        Raises, when it runs, if the replicas of a device have different values.
         """
 
         def one(value):
@@ -224,7 +222,6 @@ class SharedVariables(LocalReplicas):
                 first = value.values[self._device_of_replica.index(device)]
                 other = value.values[replica]
                 if not are_of_same_tensors([first, other]):
-                    # Compare the parts of sparse rows one by one.
                     parts = [tf.nest.flatten(v, expand_composites=True) for v in (first, other)]
                     if not all(isinstance(part, tf.Tensor) for part in sum(parts, [])):
                         raise ValueError(f"{message}. Received: {value}")

@@ -8,7 +8,7 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from terngrad_tf.distribute.private.patches import patch
 
-# Encloses the message, which TensorFlow escapes and surrounds with a line per call of the step.
+# Encloses the message, which TensorFlow escapes and surrounds with lines.
 _MARK = "=!="
 _FAILED = re.compile(f"{_MARK}(.*?){_MARK}", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)")
@@ -17,12 +17,8 @@ _ESCAPED = re.compile(r"\\(.)")
 def assert_on_host(condition: Any, message: str) -> Any:
     """Makes a step fail with a ValueError if a condition is false.
 
-    TensorFlow's assertions do nothing on a GPU, and assertions that print numbers run in a branch,
-    which is placed on the GPU regardless of `tf.device`.
-
-    Args:
-        condition: bool scalar.
-        message: message of the error.
+    TensorFlow's assertions do nothing on a GPU; assertions that print numbers run in a branch,
+    which ignores `tf.device`.
 
     Returns:
         The operation on which others must depend; None in eager code, which fails at once.
@@ -39,7 +35,7 @@ def assert_on_host(condition: Any, message: str) -> Any:
 def _fail_in_one_line(stock, self, *args, **kwargs):
     """Raises a failed check's message in place of TensorFlow's error of some 60 lines.
 
-    Keras or a user's loop calls the step. TensorFlow gives both of them only the text of an error.
+    The step's callers, Keras or a user's loop, get only the text of an error.
     """
     try:
         return stock(self, *args, **kwargs)

@@ -19,7 +19,7 @@ def keep_source(distributed: Any, dataset: tf.data.Dataset, options: Any) -> Non
 def _weigh_before_distributing(stock, self, dataset, class_weight=None, distribution=None):
     """Adds class weights to the examples of a distributed data set.
 
-    Keras calls `map` of the data set, which distributed data sets lack.
+    Keras would call `map`, which distributed data sets lack.
     """
     source = getattr(dataset, _SOURCE, None)
     if class_weight is not None and source is not None:

@@ -39,8 +39,8 @@ class TernGradClusterExtended(
 ):
     """One of several processes, each with the same number of replicas.
 
-    The base class belongs to `MultiWorkerMirroredStrategy`. Keras tests for instances of that
-    strategy in code that fails under Keras 3, so our strategy is not one.
+    Our strategy is no `MultiWorkerMirroredStrategy`, to which the base class belongs: Keras 3 fails
+    for its instances.
     """
 
     def __init__(
@@ -60,8 +60,7 @@ class TernGradClusterExtended(
         self._initialize_replicas(num_replicas, len(devices))
         self.initial_values = InitialValues(make_equal, self.message_guard)
         if cluster_is_joined():
-            # The stock method would restart the process's server while peers may still wait for
-            # collectives of an earlier strategy, which watches the peers already.
+            # Do not restart the server: peers may wait for an earlier strategy, which watches them.
             self._std_server_started = True
             self._enable_check_health = False
         with bounded_start(start_timeout):
@@ -82,7 +81,7 @@ class TernGradClusterExtended(
 
     def _exchange_on_hosts(self, options):
         """Runs all reductions on the hosts, with or without GPUs."""
-        # Keys count the devices of a process, and processes may have different devices.
+        # Keys count a process's devices, which may differ between processes.
         self._collective_keys = CollectiveKeys(self._collective_key_base + _HOST_KEYS)
         self._cross_device_ops = self._host_cross_device_ops = CollectiveAllReduce(
             [self.host_device], self._num_workers, options, self._collective_keys
@@ -116,7 +115,7 @@ class TernGradClusterExtended(
         return super()._get_variable_creator_initial_value(**kwargs)
 
     def _has_own_initial_values(self):
-        # A function that is being traced initializes its variables after the trace.
+        # Functions initialize their variables after the trace.
         return self.process_group is not None and context.executing_eagerly()
 
     def _call_for_each_replica(self, fn, args, kwargs):
@@ -136,7 +135,7 @@ class TernGradClusterExtended(
         return devices, "GPU" if "GPU" in devices[0] else "CPU"
 
     def _get_cross_device_ops(self, value):
-        # The stock method expects one value per replica, even if there is one per device.
+        # The stock method expects one value per replica.
         on_devices = len(local_tensors(value)) == len(self._devices)
         return self._cross_device_ops if on_devices else self._host_cross_device_ops
 

@@ -11,8 +11,8 @@ from terngrad_tf.distribute.private.strategies.strategies import is_own
 class ExactCrossDeviceOps(tf.distribute.CrossDeviceOps):
     """Reduces like the current strategy by default.
 
-    A stock strategy reduces with its given op only, so an op with special treatment of gradients
-    must also do everything else. The base class declares half of these methods privately.
+    A stock strategy reduces with its given op only, so an op for gradients must do everything else,
+    too. The base class declares half of these methods privately.
     """
 
     def reduce_implementation(
@@ -49,8 +49,8 @@ class ExactCrossDeviceOps(tf.distribute.CrossDeviceOps):
 
     def _stock_ops(self):
         extended = tf.distribute.get_strategy().extended
-        # Outside its scope, a strategy's own op cannot be found. On CPUs its own op would be a
-        # ring, slower than a sum on one CPU, and fails while a function creates variables.
+        # Outside its scope, a strategy's op cannot be found. On CPUs its op, a ring, is slow and
+        # fails while a function creates variables.
         is_ours = getattr(extended, "_cross_device_ops", None) is self
         if is_ours and all("GPU" in device for device in extended.worker_devices):
             return extended._collective_ops

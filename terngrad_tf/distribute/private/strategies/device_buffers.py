@@ -29,14 +29,13 @@ def _note_own_iterator(stock, self):
 def _outlived_by_dataset(stock, self, dataset=None, *args, **kwargs):
     """Keeps a data set until the iterator over it is destroyed.
 
-    TensorFlow's iterator drops the data set first, and only then waits for its thread, which may be
-    reading an element and then asks the data set for the element's types. Without the tuning below,
-    the end of an iterator is quick enough to meet such a thread, and the process crashes.
+    TensorFlow's iterator drops the data set before it waits for its thread, which may still ask for
+    an element's types. Without the tuning below, iterators end quickly enough to crash.
     """
     previous, _state.datasets = getattr(_state, "datasets", None), []
     try:
         stock(self, dataset, *args, **kwargs)
-        # The last attribute, since Python releases attributes in the order of their assignment.
+        # The last attribute: Python releases attributes in order of assignment.
         self._terngrad_datasets = _state.datasets
     finally:
         _state.datasets = previous
@@ -54,8 +53,8 @@ def _note_dataset(stock, dataset, *args, **kwargs):
 def _without_tuning(stock, prototype_ds, *args):
     """Turns tf.data's autotuning off in the buffers that feed each device of our strategies.
 
-    A buffer of one element needs no tuning, but its tuning thread sleeps up to a minute at a time,
-    and the end of `fit` and `evaluate` waits for it.
+    A buffer of one element needs none, but `fit` and `evaluate` would wait up to a minute for the
+    sleeping tuning thread.
     """
     dataset = stock(prototype_ds, *args)
     if getattr(_state, "is_own", False):

@@ -18,18 +18,16 @@ from terngrad_tf.distribute.steps.message_guard import MessageGuard
 class InitialValues:
     """Variables that may still differ between the processes of a cluster.
 
-    Stock strategies broadcast a variable on creation. A variable that a single process creates
-    (Keras creates some while it saves) then waits for the others forever. Here each process begins
-    with its own initial value. All take the chief's value when replicas first use the variable:
-    all processes are then at the same place of the same program.
+    Stock strategies broadcast on creation; a variable that one process creates (Keras creates some
+    while it saves) then waits forever. Here all take the chief's value when replicas first use the
+    variable, which happens at the same place of the program:
 
-    * In a traced function, this happens when the trace ends, for all variables that the graph
-      captured, before any step runs.
-    * In eager code, this happens at each variable's first use in a replica.
+    * In a traced function, when the trace ends, for all captured variables, before any step runs.
+    * In eager code, at each variable's first use in a replica.
 
     Args:
-        make_equal: function that gives a list of variables the chief's values. All processes call
-            it with the same variables.
+        make_equal: gives a list of variables the chief's values. All processes call it with the
+            same variables.
         message_guard: refuses the messages of a step.
     """
 

@@ -25,16 +25,16 @@ from terngrad_tf.distribute.private.strategies import class_weights
 class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, LocalStepReplicas):
     """Several replicas on each device, whose variables stay equal.
 
-    The first device runs the first replicas. The replicas of a device share one copy of the
-    weights, of the optimizer's variables and of every other variable that all write together. Each
-    replica has its own copy of variables that replicas write separately:
+    The first device runs the first replicas. A device's replicas share one copy of the weights, the
+    optimizer's variables and others that all write together. Each has its own copy of variables
+    that replicas write separately:
 
     * metrics, which are summed when read;
     * the states of random generators;
-    * batch-norm statistics, which Keras creates with aggregation "none": checkpoints and evaluation
-      would depend on the replica that they read. Here, when a replica function ends, every such
-      floating-point variable that it wrote is replaced by its mean over all replicas. An
-      exponential average is linear, so the mean of the averages is the average of the means.
+    * batch-norm statistics, which Keras creates with aggregation "none". When a function ends, such
+      floating-point variables that it wrote become their mean over all replicas; otherwise
+      checkpoints and evaluation would depend on the replica. The mean of exponential averages is
+      the average of means.
     """
 
     def _initialize_replicas(self, num_replicas, num_devices):
@@ -55,8 +55,7 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
 
     def _call_for_each_replica(self, fn, args, kwargs):
         if isinstance(fn, polymorphic_function.Function):
-            # Trace the averaging together with the function. Otherwise it would be missing from the
-            # second call on.
+            # Trace the averaging, too: otherwise it would be missing from the second call on.
             wrapped = self._wrapped_functions.get(fn)
             if wrapped is None:
                 strategy = self._container_strategy()
@@ -99,7 +98,7 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
         self._run_depth += 1
         try:
             strategy = self._container_strategy()
-            # Eager code runs in one thread per replica, as in every strategy of TensorFlow.
+            # Eager code runs in one thread per replica, as in stock strategies.
             if context.executing_eagerly() or replicas.needs_own_traces((args, kwargs)):
                 return mirrored_run.call_for_each_replica(strategy, fn, args, kwargs)
             fn = autograph.tf_convert(fn, autograph_ctx.control_status_ctx())
