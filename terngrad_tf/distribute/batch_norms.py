@@ -13,9 +13,6 @@ def batch_norms(layer: keras.Layer) -> list[keras.layers.BatchNormalization]:
     >>> model = keras.Sequential([keras.layers.Dense(1), keras.layers.BatchNormalization()])
     >>> len(batch_norms(model))
     1
-
-    Args:
-        layer: `keras.layers.Layer`, such as a model.
     """
     if isinstance(layer, keras.layers.BatchNormalization):
         return [layer]
@@ -36,9 +33,6 @@ def zero_momentum(layers: Sequence[keras.layers.BatchNormalization]) -> Iterator
     >>> with zero_momentum([layer]):
     ...     print(layer.momentum)
     0.0
-
-    Args:
-        layers: list of `keras.layers.BatchNormalization`.
     """
     momenta = [layer.momentum for layer in layers]
     try:

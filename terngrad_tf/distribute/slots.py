@@ -12,9 +12,8 @@ from terngrad_tf.distribute import private
 class Slots:
     """Finds the slots of a weight in an optimizer's `update_step`.
 
-    Under a strategy `update_step` gets one replica's copy of a weight, which has no path. Neither
-    Keras nor `tf.train.Checkpoint` saves this object's contents; the optimizer must keep the lists
-    as attributes.
+    Under a strategy `update_step` gets one replica's copy of a weight, which has no path.
+    Checkpoints skip this object; the optimizer must keep the lists as attributes.
 
     Args:
         weights: list of n variables, the argument of `build`.
@@ -33,11 +32,7 @@ class Slots:
         self._slots = {_first_copy(weight).ref(): tuple(own) for weight, *own in rows}
 
     def of(self, weight: Any) -> tuple[Any, ...]:
-        """Returns a slot from each list.
-
-        Args:
-            weight: one of the weights, or a replica's copy of one.
-        """
+        """Returns a slot from each list, for a weight or a replica's copy of it."""
         return self._slots[_first_copy(weight).ref()]
 
 

@@ -35,10 +35,10 @@ class TernGradStrategy(tf.distribute.Strategy):
     cluster, every process makes the same strategy and runs the same program; each holds `num_nodes`
     replicas, and packed words travel between the processes.
 
-    All replicas hold the same weights and the same batch-norm statistics, bit for bit, at the end
-    of every step, so any single process may save. All processes call `fit`, `evaluate` and
-    `predict`, and compare their arguments first. The processes of a cluster may share data in
-    [several ways](../../data_on_machines.md).
+    After every step all replicas hold the same weights and batch-norm statistics, bit for bit, so
+    any process may save. All processes call `fit`, `evaluate` and `predict`, and compare their
+    arguments first. The processes of a cluster may share data in [several
+    ways](../../data_on_machines.md).
 
     Example:
     >>> strategy = TernGradStrategy(num_nodes=1)
@@ -66,9 +66,8 @@ class TernGradStrategy(tf.distribute.Strategy):
             codes of each variable. Default 0 (never).
         num_gpus: GPUs to use, at most the available ones. Set 0 to train on the CPU of a machine
             with GPUs. Default: all.
-        cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`. Give one if a
-            scheduler describes the cluster. Default: `TF_CONFIG` if it is set, else a single
-            process.
+        cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`, if a scheduler
+            describes the cluster. Default: `TF_CONFIG` if set, else a single process.
         cluster_options: `ClusterOptions` for rendezvous and communication. Give one for other
             timeouts, NCCL or a token. Default `ClusterOptions()`.
 
@@ -222,10 +221,10 @@ class TernGradStrategy(tf.distribute.Strategy):
     ) -> Any:
         """Runs `fn` on all replicas, also on those that have no examples.
 
-        The last batch of an epoch may hold fewer examples than there are replicas, or not divide
-        evenly among them. A replica without examples computes on an example of zeros, which its
-        optimizers, metrics and batch norm ignore. Keras losses (and `compute_loss`) are weighted by
-        the replicas' numbers of examples, so that their sum is the mean over the whole batch.
+        The last batch of an epoch may not divide evenly among the replicas. A replica without
+        examples computes on an example of zeros, which its optimizers, metrics and batch norm
+        ignore. Keras losses (and `compute_loss`) are weighted by the replicas' numbers of examples,
+        so that their sum is the mean over the whole batch.
 
         Args:
             fn: function of batches, as for `run`.

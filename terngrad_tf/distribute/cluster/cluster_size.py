@@ -12,15 +12,11 @@ VARIABLE = "TERNGRAD_TF_NUM_PROCESSES"
 def check_size(
     num_processes: int | None, cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver
 ) -> None:
-    """Refuses a cluster of another size, such as a process without `TF_CONFIG`.
+    """Raises ValueError for a cluster of another size, such as a process without `TF_CONFIG`.
 
     Args:
-        num_processes: number of processes that take part. Default: the environment variable
-            TERNGRAD_TF_NUM_PROCESSES; if unset, any number.
+        num_processes: Default: the environment variable TERNGRAD_TF_NUM_PROCESSES; if unset, any.
         cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`.
-
-    Raises:
-        ValueError: the cluster has another number of processes, or the number is invalid.
     """
     name = "`num_processes`"
     if num_processes is None:

@@ -19,9 +19,9 @@ def exit_on_peer_error() -> Iterator[None]:
     """Ends the program with one line and status 3 if another process of the cluster fails.
 
     The line is the last one on standard error. Put the context around the whole program, including
-    the strategy, since processes may be missing or started differently. Ctrl-C ends the program
-    with one line, too, and status 130. If this process itself fails, its error passes unchanged,
-    and the others end with this error's message.
+    the strategy, since processes may be missing or started differently. Ctrl-C also ends the
+    program with one line, and status 130. If this process itself fails, its error passes unchanged,
+    and the others end with the error's message.
 
     Example:
     >>> with exit_on_peer_error():

@@ -1,12 +1,11 @@
 """Greetings, by which the processes of a cluster exchange names and prove that they share a token.
 
 The greeter sends a line, and the answerer replies with a line. With a token, both lines contain a
-number that was never used before, and the answer ends in a seal of both names and numbers. The
-greeter then sends its own seal of the same values. Only owners of the token can make the seals.
+fresh number, and the answer ends in a seal of both names and numbers. The greeter then sends its
+own seal of the same values. Only owners of the token can make the seals.
 
-Any program may listen at a peer's address or connect to a process's port. So a whole greeting is
-limited to some seconds, even if its bytes arrive slowly, and the messages of strangers take limited
-memory.
+Any program may connect or listen, even one that sends slowly, so a greeting's time and size are
+limited.
 """
 
 import contextlib
@@ -26,7 +25,7 @@ NO_TOKEN = "has no token, which this process has"
 TOKEN_WANTED = f"has a token, which this process has not ({tokens.VARIABLE})"
 # Reasons why two processes cannot be in one cluster.
 REFUSALS = (OTHER_TOKEN, NO_TOKEN, TOKEN_WANTED)
-# Time limit of a greeting, from the connection to the last byte.
+# Time limit of a whole greeting.
 GREETING_SECONDS = 4.0
 MOST_BYTES = 4096
 
@@ -42,12 +41,11 @@ _NO_NUMBER = ""
 class Heard:
     """Names of processes that greeted this one, share its token, and have received its answer.
 
-    Without a token, any program can be among them. So if the names exceed 4 MB, the oldest are
-    forgotten.
+    Without a token, any program can be among them. So beyond 4 MB the oldest names are forgotten.
     """
 
     def __init__(self) -> None:
-        # {name: time at which it was last heard}.
+        # {name: time last heard}.
         self._names: dict[str, float] = {}
         self._characters = 0
         self._lock = threading.Lock()
@@ -81,13 +79,7 @@ class Heard:
 def greet(address: str, name: str, token: str | None = None) -> tuple[str | None, str | None]:
     """Sends a name to the process at "host:port", which is `answering`, and asks for its name.
 
-    Args:
-        address: "host:port".
-        name: str.
-        token: token that both must share. Default: none.
-
-    Returns:
-        Pair of the name and None, or of None and the reason of the failure.
+    Returns the name and None, or None and the reason of the failure.
     """
     number = _NO_NUMBER if token is None else secrets.token_hex(16)
     try:
@@ -120,11 +112,8 @@ def answering(port: int, name: Callable[[], str], token: str | None = None) -> I
 
     Args:
         port: TCP port.
-        name: function without arguments that returns the current name, called in threads.
+        name: returns the current name, called in threads.
         token: token that greeters must share. Default: none.
-
-    Yields:
-        `Heard`, to which names are added.
 
     Raises:
         OSError: this process cannot listen on the port.

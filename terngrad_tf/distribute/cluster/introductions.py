@@ -1,7 +1,4 @@
-"""Introductions of workers that agree on the members of a cluster.
-
-The workers greet each other with an introduction in JSON as their name.
-"""
+"""Introductions of workers that agree on the members of a cluster: greetings' names, in JSON."""
 
 import dataclasses
 import json
@@ -17,7 +14,6 @@ class Proposal:
     """A proposal of the future chief to the workers.
 
     Attributes:
-        generation: the `Generation`.
         runs: `Introduction.run` of each member except the chief, by index.
     """
 
@@ -31,11 +27,9 @@ class Introduction:
 
     Attributes:
         cluster: digest of the settings that all workers must share.
-        worker: index of the worker in the list of all workers.
+        worker: index in the list of all workers.
         run: text that distinguishes this process from an earlier one of the same worker.
-        generation: the last `Generation` to which the worker agreed.
-        state: `SavedState` of the worker; None without one.
-        proposal: `Proposal` of the worker; None without one.
+        generation: the last one to which the worker agreed.
     """
 
     cluster: str

@@ -1,12 +1,12 @@
 """Members of a cluster: the rules by which they are chosen, and the file that records them.
 
-A cluster has generations. Each generation begins with members that agreed to it, and ends when a
-member is lost or another worker comes. The next generation needs more than half of the members (or
-half of them, including the chief). So at most one part of a split network continues: any two such
-groups share a worker, and a worker agrees to a generation only once.
+A generation begins with members that agreed to it, and ends when a member is lost or another worker
+comes. The next one needs more than half of the members (or half, including the chief). So at most
+one part of a split network continues: any two such groups share a worker, and a worker agrees to a
+generation only once.
 
-The state that a run has saved is identified by the generation that saved it, and by its step. The
-state of the later generation wins: the run did not continue from the other state.
+A saved state is identified by its generation and step. The later generation's state wins: the run
+did not continue from the other one.
 """
 
 import dataclasses
@@ -43,10 +43,10 @@ class Generation:
     """Workers that agreed to train together.
 
     Attributes:
-        number: number of the generation, from 1; 0 before the first.
-        members: indices of the workers in the whole cluster's list, the chief first.
+        number: from 1; 0 before the first.
+        members: indices in the whole cluster's list, the chief first.
         num_copies: number of members after the chief that save, too.
-        start: `SavedState` with which the generation began, or None.
+        start: state with which the generation began, or None.
     """
 
     number: int
@@ -67,8 +67,7 @@ class Generation:
             states: state that each present worker can provide.
 
         Returns:
-            Indices of the workers, the chief first; None if no worker is known to have the run's
-            last saved state.
+            Indices, the chief first; None if no worker surely has the run's last saved state.
         """
         saving = self.members[: 1 + self.num_copies]
         newest = max((state for state in states.values() if state is not None), default=None)
@@ -90,8 +89,7 @@ class MembersFile:
     Args:
         folder: path.
         index: index of this worker in the whole cluster's list.
-        workers: the list, addresses of all workers. Agreements in a cluster of other workers no
-            longer count; states saved there do.
+        workers: all addresses. Agreements of other lists no longer count; states saved there do.
 
     Raises:
         ValueError: the file is damaged.
@@ -109,11 +107,7 @@ class MembersFile:
                 self.generation = generation
 
     def agree(self, generation: Generation) -> None:
-        """Records a generation, permanently when the call returns.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Records a generation, permanently when the call returns; raises OSError on failure."""
         self.generation = generation
         self._write()
 
@@ -129,7 +123,7 @@ class MembersFile:
             newest_step: step of the newest checkpoint in the folder; None without one.
 
         Raises:
-            ValueError: the file of another worker in the folder is damaged.
+            ValueError: another worker's file in the folder is damaged.
             OSError: a file cannot be read.
         """
         if newest_step is None:
@@ -172,8 +166,7 @@ def _read(path):
 def generation_from(described: Any) -> Generation:
     """Returns the `Generation` of a dict from `dataclasses.asdict`, read from JSON.
 
-    Raises:
-        KeyError, TypeError, ValueError: the dict is not a generation.
+    Raises KeyError, TypeError or ValueError for other values.
     """
     members = tuple(map(count, described["members"]))
     if not members or len(set(members)) < len(members):
@@ -190,11 +183,7 @@ def state_from(described: Any) -> SavedState | None:
 
 
 def count(value: Any) -> int:
-    """Returns a value after checking that it is a count.
-
-    Raises:
-        ValueError: the value is not a count.
-    """
+    """Returns a value if it is a count; raises ValueError otherwise."""
     if type(value) is not int or not 0 <= value <= _MOST:
         raise ValueError(f"{value!r} is no count")
     return value

@@ -25,8 +25,8 @@ class Device:
     """A device of a table, used by one process.
 
     Args:
-        server_id: name of the device's server in the table.
-        device_id: number of the device on the server.
+        server_id: name in the table.
+        device_id: number on the server.
         address: IP address, with brackets for IPv6.
     """
 
@@ -36,13 +36,7 @@ class Device:
 
 
 def read_rank_table(path: str | os.PathLike) -> list[Device]:
-    """Reads a table.
-
-    Args:
-        path: the JSON file.
-
-    Returns:
-        List of `Device` in the order of `rank_id`, which counts from 0.
+    """Returns the devices of a table in the order of `rank_id`, which counts from 0.
 
     Raises:
         ValueError: the file is not a completed rank table of version 1.0.
@@ -82,18 +76,11 @@ def addresses(devices: Sequence[Device], port: int) -> list[str]:
 def on_this_machine(
     devices: Sequence[Device], server_id: str = ""
 ) -> tuple[list[int], Sequence[Device]]:
-    """Returns the ranks of this machine's devices, and the devices with addresses to use.
+    """Returns the ranks of this machine's devices, and all devices with the addresses to use.
 
     This machine is the named server or, without a name, the table's only server or the one with an
     address of this machine. The processes of a single server use 127.0.0.1, since a table may list
     the addresses of accelerators only.
-
-    Args:
-        devices: list of `Device`, from `read_rank_table`.
-        server_id: name of the server in the table. Default "": find the server by its addresses.
-
-    Returns:
-        (list of ranks, list of `Device` with the addresses to use).
 
     Raises:
         ValueError: the table has no such server, or no server with an address of this machine.

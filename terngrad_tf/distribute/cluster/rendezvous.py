@@ -40,21 +40,14 @@ def wait_for_peers(tasks: Tasks, timeout: float, token: str | None = None) -> No
 
 
 def joined_tasks() -> Any:
-    """Returns the `peers.Tasks` of this process's permanent cluster; None before the rendezvous."""
+    """Returns the `Tasks` of this process's permanent cluster; None before the rendezvous."""
     return _joined
 
 
 class _Look:
     """Returns processes that have not met this one, in the format of `peers.unreachable`.
 
-    A process with a token accepts only processes that prove to have it. It logs any other answer
-    at a peer's address and waits for the peer.
-
-    Args:
-        heard: `greetings.Heard`, the names of processes that greeted this one.
-        tasks: `peers.Tasks`.
-        token: as in `wait_for_peers`.
-        deadline: time of `time.monotonic` at which the rendezvous ends.
+    `heard` are the greeters' names; `deadline` is the end of the rendezvous in `time.monotonic`.
     """
 
     def __init__(self, heard, tasks, token, deadline):
@@ -63,7 +56,7 @@ class _Look:
         self._token = token
         self._deadline = deadline
         self._right = {}
-        # {name of a process that was started differently: the difference}.
+        # {name of a wrongly started process: the difference}.
         self._wrong = {}
         self._since = None
 
@@ -110,8 +103,7 @@ class _Look:
     def _other_lists(self, tasks, missing, heard):
         """Describes how the lists of processes that do not meet this one differ, one line each.
 
-        Lists may differ, for example if a host has several names, as long as all processes meet. If
-        processes exchange their lists but do not reach each other, addresses are wrong.
+        Lists may differ, for example if a host has several names, as long as all processes meet.
         """
         if not missing:
             return []
@@ -130,16 +122,7 @@ class _Look:
 def answering(
     tasks: Tasks, name: Callable[[], str], token: str | None = None
 ) -> Iterator[greetings.Heard]:
-    """Like `greetings.answering`, on this process's own port.
-
-    Args:
-        tasks: `peers.Tasks`.
-        name: function that returns the current name.
-        token: token that all must share. Default: none.
-
-    Raises:
-        PeerError: this process cannot listen on its port.
-    """
+    """Like `greetings.answering`, on this process's own port; raises PeerError on failure."""
     with contextlib.ExitStack() as stack:
         try:
             port = int(tasks.addresses[tasks.index].rpartition(":")[2])

@@ -69,7 +69,7 @@ def cluster_from_rank_table(
     """Returns the cluster of a rank table, a JSON file of MindSpore's distributed training.
 
     Each device of the table is a worker, in the order of `rank_id`, reached at its `device_ip`.
-    Ranks with the same address take consecutive ports from `port` on, in the order of the ranks.
+    Ranks with the same address take consecutive ports from `port` on.
 
     Args:
         path: the JSON file, the same on every host.
@@ -128,9 +128,6 @@ def cluster_of(
     Args:
         addresses: list of "host:port", the chief's first.
         index: index of this process in the list.
-
-    Returns:
-        A `tf.distribute.cluster_resolver.SimpleClusterResolver`.
     """
     return _resolver({"worker": list(addresses)}, "worker", index)
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from terngrad_tf.common import addresses, strict_json
 from terngrad_tf.common.arguments import did_you_mean, shown
 
-# The jobs that train come first.
+# Training jobs first.
 _JOBS = ("chief", "worker", "ps", "evaluator")
 # Keys that TensorFlow reads.
 _KEYS = ("cluster", "task", "rpc_layer", "environment", "session_master")
@@ -18,8 +18,7 @@ def cluster_from_tf_config() -> tf.distribute.cluster_resolver.ClusterResolver:
     """Returns the cluster of the environment variable `TF_CONFIG`, after checking the variable.
 
     Returns:
-        A `tf.distribute.cluster_resolver.TFConfigClusterResolver`. Without the variable its cluster
-        is empty.
+        A `tf.distribute.cluster_resolver.TFConfigClusterResolver`, empty without the variable.
 
     Raises:
         ValueError: the variable is not JSON, or not a valid `TF_CONFIG`.

@@ -1,7 +1,7 @@
 """Compares the lists of workers with which processes were started.
 
-Each process sends its index and its list as a name: "worker 0 of 2 in a:2222,b:2222". If the list
-is too long for a greeting, a digest replaces the list.
+Each process sends its index and its list as a name: "worker 0 of 2 in a:2222,b:2222", with a digest
+in place of a list too long for a greeting.
 """
 
 import dataclasses
@@ -16,7 +16,6 @@ from terngrad_tf.distribute.communication.peers import Tasks
 _MOST_CHARACTERS = 3000
 _DIGEST = "sha256:"
 _NAME = re.compile(r"([a-z]{1,20} [0-9]{1,9}) of ([0-9]{1,9}) in (\S+)")
-# Number of differences in one line.
 _MOST_TOLD = 2
 _RULE = "all processes need the same list of workers"
 
@@ -26,7 +25,7 @@ class Place:
     """A process's index and list of workers.
 
     Attributes:
-        name: name such as "worker 1".
+        name: such as "worker 1".
         count: number of workers in the list.
         workers: addresses joined by commas, or a digest of the list.
     """
@@ -58,7 +57,7 @@ def difference(tasks: Tasks, who: str, told: Place) -> str:
 
     Args:
         tasks: `Tasks` of this process.
-        who: description of the other process, for errors.
+        who: description of the other process.
         told: `Place` of the other process.
     """
     own = place_of(tasks, tasks.index)
