@@ -6,7 +6,7 @@ import os
 import socket
 import time
 
-# The host answers, but its port is closed: the process has ended, or not yet begun.
+# The port is closed: the process has ended, or not yet begun.
 REFUSED = "connection refused"
 PROBE_SECONDS = 2.0
 
@@ -21,11 +21,7 @@ def connection_failure(address: str) -> str | None:
 
 
 def connect(address: str) -> socket.socket:
-    """Returns a TCP connection to "host:port", made within 2 s.
-
-    Raises:
-        OSError: the connection failed.
-    """
+    """Returns a TCP connection to "host:port", made within 2 s; raises OSError on failure."""
     host, _, port = address.rpartition(":")
     return socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_SECONDS)
 
@@ -42,12 +38,7 @@ class Watch:
         self._lost_since = {}
 
     def look(self, address: str) -> tuple[str | None, float]:
-        """Tries to connect to "host:port".
-
-        Returns:
-            Pair of the reason of a failure and the seconds since the first failed test; None and
-            0.0 if the connection succeeds.
-        """
+        """Returns a failure to connect and the seconds since the first one; else None and 0.0."""
         failure = connection_failure(address)
         if failure is None:
             self._lost_since.pop(address, None)
@@ -59,15 +50,14 @@ class Watch:
 def shutdown_sockets(address: str) -> None:
     """Closes this process's TCP connections to "host:port", if any.
 
-    Code that waits for an answer on them gets an error. If a link is cut, gRPC would wait as long
-    as TCP retries, a quarter of an hour. Does nothing on systems without `/proc`.
+    Code that waits on them gets an error; gRPC would wait a quarter of an hour if a link is cut.
+    Does nothing on systems without `/proc`.
     """
     host, _, port = address.rpartition(":")
     with contextlib.suppress(OSError):
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
         wanted = {_endpoint(sockaddr) for *_, sockaddr in found}
         for descriptor in os.listdir("/proc/self/fd"):
-            # Descriptors may be closed by now, or not connected.
             with contextlib.suppress(OSError):
                 if not os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:"):
                     continue

@@ -1,12 +1,12 @@
 """Records processes that ended. A process that comes to the end of its program says so.
 
-A process that is killed, or whose machine is lost, sends no message.
+A process that is killed, or whose machine is lost, does not.
 """
 
 import threading
 import time
 
-# A process's last message may arrive this long after the process is out of reach.
+# A process's last message may arrive this long after its loss.
 _LATE_SECONDS = 1.0
 _POLL_SECONDS = 0.05
 

@@ -17,7 +17,6 @@ from terngrad_tf.distribute import private
 from terngrad_tf.distribute.communication import connections, endings
 
 _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
-# The op that failed on this process.
 _OWN_OP = re.compile(r"\{\{.*?\}\}")
 _FROM_PEERS = re.compile(
     r"Collective ops is aborted|Collective has timed out|CoordinationService|WorkerService"
@@ -49,7 +48,7 @@ class Tasks:
     """The processes of a cluster that take part in training, the chief first.
 
     Attributes:
-        names: name of each process, such as "worker 1".
+        names: such as "worker 1".
         addresses: host:port of each process.
         index: index of this process.
     """
@@ -93,8 +92,8 @@ def tasks_of(
 def peer_errors(tasks: Tasks | None) -> Iterator[None]:
     """Turns TensorFlow's errors about other processes into `PeerError`, one line that names them.
 
-    TensorFlow notices a killed process at the next exchange. It notices a killed process or a cut
-    link by missing heartbeats for 25 s. Other errors pass unchanged.
+    TensorFlow notices a killed process at the next exchange, or, like a cut link, by missing
+    heartbeats for 25 s. Other errors pass unchanged.
 
     Example:
     >>> with peer_errors(None):  # strategy.tasks
@@ -178,7 +177,7 @@ def explain(message: str, tasks: Tasks, unreachable_now: Mapping[int, str] | Non
     Args:
         message: TensorFlow's error.
         tasks: `Tasks`.
-        unreachable_now: `{index: reason}` of processes that do not answer now. Default: none.
+        unreachable_now: `{index: reason}`. Default: none.
     """
     if reported := _REPORTED.search(message):
         return reported.group(1)
@@ -242,12 +241,7 @@ def port_in_use(tasks: Tasks) -> str:
 
 
 def unreachable(tasks: Tasks, among: Iterable[int] | None = None) -> dict[int, str]:
-    """Returns `{index: reason}` of other processes whose port does not answer.
-
-    Args:
-        tasks: `Tasks`.
-        among: indices to try. Default: all.
-    """
+    """Returns `{index: reason}` of other processes (default: all) whose port does not answer."""
     failures = of_others(
         tasks, among, lambda index: connections.connection_failure(tasks.addresses[index])
     )
@@ -269,11 +263,8 @@ def wait_for_all(tasks: Tasks, timeout: float, look: Callable[..., Any] = unreac
 
     Args:
         tasks: `Tasks`.
-        timeout: seconds.
-        look: function like `unreachable` that returns missing processes. Default: `unreachable`.
-
-    Raises:
-        PeerError: processes are missing after `timeout` seconds.
+        timeout: seconds, after which PeerError is raised.
+        look: function like `unreachable` that returns missing processes.
     """
     start = time.monotonic()
     next_report = start + _FIRST_REPORT_SECONDS

@@ -11,7 +11,7 @@ import tensorflow as tf
 from terngrad_tf.distribute.consistency.digests import digest_of, gather_digests
 from terngrad_tf.distribute.consistency.handshake import compare_processes
 
-# Maximum number of words gathered at once: 16 MiB.
+# 16 MiB.
 _MAX_WORDS = 1 << 22
 # Messages begin with 64 KiB and adapt to the links' speed: if a message takes longer than
 # TensorFlow's limit for heartbeats, processes consider each other lost.
@@ -68,13 +68,12 @@ def broadcast_variables(
 def broadcast_matrix(strategy: tf.distribute.Strategy, matrix: np.ndarray) -> None:
     """Gives the matrices of all processes the chief's values, piece by piece.
 
-    Every process of the cluster must call this function. Does nothing without a cluster.
+    All processes must call it. Does nothing without a cluster.
 
     Args:
         strategy: a `TernGradStrategy`.
-        matrix: array of two dimensions, with the same shape and a dtype of the same size on all
-            processes. On all processes except the chief, its rows must be contiguous; they are
-            overwritten.
+        matrix: two dimensions, of equal shape and size of dtype on all processes. Its rows must be
+            contiguous; other processes than the chief overwrite them.
     """
     if strategy.extended.process_group is None:
         return
@@ -88,18 +87,7 @@ def broadcast_matrix(strategy: tf.distribute.Strategy, matrix: np.ndarray) -> No
 
 
 def broadcast_bytes(strategy: tf.distribute.Strategy, content: bytes, source: int) -> bytes:
-    """Gives all processes the bytes of one process.
-
-    Every process of the cluster must call this function. Does nothing without a cluster.
-
-    Args:
-        strategy: a `TernGradStrategy`.
-        content: bytes, of the same length on all processes.
-        source: index of the process whose bytes are sent.
-
-    Returns:
-        The bytes of the source.
-    """
+    """Returns the bytes of the process `source` on all processes, where lengths are equal."""
     if strategy.extended.process_group is None:
         return content
     return _from_one(strategy, content, source)[: len(content)]
@@ -112,7 +100,7 @@ def _from_one(strategy, content, source=0):
     words = np.frombuffer(content + bytes(-len(content) % 4), np.int32)
     is_source = strategy.process_index == source
     if not is_source:
-        # All terms of the sums except the source's are zero.
+        # Only the source's terms count in the sums.
         words = np.zeros_like(words)
     received, done, size, next_size = [], 0, _FIRST_WORDS, _FIRST_WORDS
     while done < len(words):
@@ -159,7 +147,6 @@ def _chunks(missing):
 def _assign(local, value):
     assigned = set()
     for component in local:
-        # Replicas of one device may share a copy.
         if id(component) not in assigned:
             component.assign(value)
             assigned.add(id(component))

@@ -14,7 +14,7 @@ import keras
 
 from terngrad_tf.distribute.consistency.descriptions import describe
 
-# Attributes of a model or its optimizer that a callback sets to change training.
+# Attributes of a model or its optimizer that change training.
 _STORED = {"stop_training", "learning_rate", "_initial_epoch"}
 _RATE = "learning_rate"
 # Arguments that name files, identify processes, or change only logs.
@@ -23,15 +23,12 @@ _LEFT_OUT = {"verbose", "rank", "is_chief", "process_index", "task_index", "work
 
 
 def callback_settings(callbacks: Any) -> dict[str, Any]:
-    """Returns classes and arguments of the callbacks that change training, by class.
+    """Returns classes and arguments of the callbacks, as in `fit`, that change training, by class.
 
     Example:
     >>> stop = keras.callbacks.LearningRateScheduler(abs)
     >>> callback_settings([keras.callbacks.CSVLogger("log.csv"), stop])
     {'LearningRateScheduler': 'given', 'LearningRateScheduler.schedule': 'abs'}
-
-    Args:
-        callbacks: as in `fit`: None, a callback, a list of callbacks, or a `CallbackList`.
     """
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
@@ -58,7 +55,7 @@ def _settings(callback, before):
 
 
 def _changes(callback) -> bool:
-    # Callbacks of this package whose processes wait for each other have this attribute.
+    # Callbacks of this package whose processes wait for each other.
     if getattr(callback, "runs_on_all_processes", False):
         return True
     own = (v for v in vars(callback).values() if isinstance(v, types.FunctionType))

@@ -1,7 +1,7 @@
 """Agreements of a cluster's processes around `fit`, `evaluate` and `predict`, and in `fit`.
 
-Before a call, processes compare the arguments of the call and of `compile`, and take the chief's
-weights if they differ. During and after `fit`, they compare their weights again.
+Before a call, processes compare its arguments and those of `compile`, and take the chief's weights
+if they differ. During and after `fit`, they compare weights again.
 """
 
 import base64
@@ -32,10 +32,10 @@ from terngrad_tf.distribute.consistency.handshake import compare_processes, diff
 from terngrad_tf.distribute.consistency.written_files import files_of, writers
 from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 
-# Calls of Keras' step between comparisons of weights, and before a comparison at an epoch's end.
+# Steps between comparisons of weights, and least steps before a comparison at an epoch's end.
 _COMPARE_EVERY, _COMPARE_AT_LEAST = 500, 100
 _MOST_PHRASES = 3
-# Arguments of calls that are compared. Of data, only their presence is compared.
+# Compared arguments of calls. Of data, only the presence is compared.
 _COMPARED = (
     "batch_size",
     "epochs",
@@ -56,9 +56,6 @@ _RATE = "learning_rate"
 
 class Calls:
     """The calls of a strategy's models in this process.
-
-    Args:
-        strategy: a `TernGradStrategy` over several processes.
 
     Attributes:
         left_out: callbacks that must not write here, since the chief's write to the same files.
@@ -81,7 +78,7 @@ class Calls:
             PeerError: processes have different arguments, or a process was lost.
         """
         if self._model is not None:
-            # A callback or `fit`'s validation calls: the comparison for `fit` covers the call.
+            # A callback or `fit`'s validation calls, which the comparison for `fit` covers.
             yield
             return
         with peers.peer_errors(self._get_strategy().tasks):
@@ -107,7 +104,7 @@ class Calls:
             with places.at(place):
                 yield
         except (tf.errors.OutOfRangeError, StopIteration):
-            places.forget(place)  # no data are left
+            places.forget(place)
             raise
 
     def stepped(self, model: keras.Model, is_epoch_end: bool) -> None:
@@ -177,8 +174,8 @@ class Calls:
 def _take_noise(strategy, variables):
     """Gives all processes the chief's averages of noise.
 
-    A user's loop takes `optimizer.variables` from the chief, which do not include them. They have
-    one number per 1,024 weights and use the coordination service, so a replica may call this.
+    Not in `optimizer.variables`, which a user's loop takes from the chief. They are small and use
+    the coordination service, so a replica may call this.
     """
     if not variables:
         return

@@ -25,17 +25,14 @@ class Source:
     """A process's description of the data that it is about to read.
 
     Attributes:
-        kind: kind of the data.
-        num_batches: number of batches; None if unknown before their end.
+        num_batches: None if unknown before their end.
         is_infinite: True if the data never end.
         is_own: True if the user has stated that each process reads its own examples.
         are_distorted: as in `signatures.are_alike`.
-        signature: signature of the first examples; None if the user has stated how processes share
-            the data.
+        signature: of the first examples; None if the user has stated how processes share the data.
         remedy: advice for processes that read different examples; None: each process then takes its
             own batches whole.
-        order: seeds of each of the data's random generators, and how often the generator was used;
-            lists of int.
+        order: each random generator's seeds and number of uses, lists of int.
         seed: a random number.
         states: states of random generators that may shuffle the data; None for an unseeded one.
     """
@@ -58,7 +55,7 @@ class Agreement:
 
     Attributes:
         is_own: True if each process reads its own examples.
-        num_batches: number of batches of the process with most; None if unknown to a process.
+        num_batches: of the process with most; None if unknown to a process.
         is_infinite: True if the data of all processes never end.
         seed: seed of the chief.
         shared: names of the `states` that are equal on all processes.
@@ -72,11 +69,7 @@ class Agreement:
 
 
 class Feeding:
-    """Brings the processes of a cluster to an `Agreement`.
-
-    Args:
-        strategy: a `TernGradStrategy`.
-    """
+    """Brings the processes of a cluster to an `Agreement`."""
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         self._strategy = strategy
@@ -116,11 +109,7 @@ class Feeding:
 
 
 def agreement_of(sources: Sequence[Source], names: Sequence[str]) -> Agreement:
-    """Returns the `Agreement` of processes with these names.
-
-    Raises:
-        PeerError: as in `Feeding.agree`.
-    """
+    """Returns the `Agreement` of processes with these names, or raises as `Feeding.agree`."""
     first = sources[0]
     for source, name in zip(sources, names, strict=True):
         if source.kind != first.kind:
@@ -193,7 +182,7 @@ def _check_orders(sources, names):
 
 
 def _gather(strategy, value):
-    """Returns a list of the values of all processes, which JSON must be able to hold."""
+    """Returns the values of all processes, which JSON must be able to hold."""
     group = strategy.extended.process_group
     content = json.dumps(value).encode()
     size = np.array([len(content)], np.int32)

@@ -1,7 +1,6 @@
 """Checks that all processes of a cluster were started alike, before they train together.
 
-Processes with different code, options or models may train together without an error, and give a
-wrong result. Each process publishes its settings and reads the settings of all others.
+With different code, options or models they may train without an error, and give a wrong result.
 """
 
 import functools
@@ -55,12 +54,7 @@ def compare_processes(
 def diff(metadata: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
     """Returns one phrase for each entry that differs between processes.
 
-    Args:
-        metadata: list with one dict per process.
-        names: names of the processes.
-
-    Returns:
-        List of str such as "seed is 1 on worker 0, worker 2 but 5 on worker 1".
+    Such as "seed is 1 on worker 0, worker 2 but 5 on worker 1", for one dict per process.
     """
     phrases = []
     for key in sorted(set().union(*metadata)):
@@ -114,8 +108,7 @@ def compare_models(
         ternary_positions: positions of the gradients to be rounded.
 
     Raises:
-        PeerError: processes differ in the number, order, shapes, dtypes or rounding of the
-        gradients.
+        PeerError: number, order, shapes, dtypes or rounding of the gradients differ.
     """
     if getattr(strategy, "tasks", None) is None:
         return
@@ -132,7 +125,7 @@ def compare_models(
 
 @functools.cache
 def code_digest() -> str:
-    """Returns a digest of the package's source files, which identifies a version of the code."""
+    """Returns a digest of the package's source files."""
     root = pathlib.Path(__file__).resolve().parents[2]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):

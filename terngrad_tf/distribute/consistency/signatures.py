@@ -10,32 +10,27 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# Maximum numbers of rows and components of a batch that count.
+# Rows and components of a batch that count.
 _MAX_ROWS = 32
 _MAX_COMPONENTS = 8
-# Number of bytes at a file's end that count, and the longest name of a file.
+# Bytes at a file's end that count, and the longest name of a file.
 _TAIL, _MAX_NAME = 64, 1000
 # Processors of different kinds round preprocessing differently.
 _TOLERANCE = 1e-4
-# Equal rows of a component prove equal examples if they are unlikely by chance: rows of few
-# classes, or of one class, are not.
+# Equal rows of a component prove equal examples if they are unlikely by chance, unlike few classes.
 _TELLING_BITS = 20.0
 
 
 def signature_of_batch(batch: Any) -> list[Any]:
     """Returns a few numbers that distinguish a batch from others.
 
+    A list that JSON can hold: for each component the kind, the number of rows, and a number for
+    each of the first rows. Small changes of floats change their numbers little; the numbers of file
+    names depend on the files' contents.
+
     Example:
     >>> signature_of_batch((np.zeros([2, 3]), np.array([1, 2], np.int64)))
     [['float', 2, [0.0, 0.0]], ['int64', 2, [2844319735, 654825492]]]
-
-    Args:
-        batch: structure of arrays or tensors.
-
-    Returns:
-        A list that JSON can hold: for each component the kind, the number of rows, and a number for
-        each of the first rows. Small changes of floats change their numbers little; the numbers of
-        file names depend on the files' contents.
     """
     return [_signature_of(np.atleast_1d(component)) for component in _components(batch)]
 
@@ -47,12 +42,10 @@ def signature_of_elements(elements: Iterable[Any]) -> list[Any]:
 
 
 def are_alike(signatures: Sequence[list[Any]], are_distorted: bool = True) -> bool:
-    """Returns True if batches hold the same examples.
+    """Returns True if batches, given by their signatures, hold the same examples.
 
-    Args:
-        signatures: `signature_of_batch` of each process.
-        are_distorted: True if processes may distort images at random. Batches are then alike if one
-            component that distinguishes examples is equal, such as labels. Default True.
+    With `are_distorted`, processes may distort images at random; one equal component that
+    distinguishes examples, such as labels, then suffices.
     """
     first = signatures[0]
     if any(_kinds(other) != _kinds(first) for other in signatures[1:]):

@@ -20,7 +20,7 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def writers(callbacks: Any) -> list[list[Any]]:
-    """Returns the callbacks of each kind among the callbacks of `fit`: a list of lists."""
+    """Returns `fit`'s callbacks of each kind: a list of lists."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
     flat = keras.tree.flatten(callbacks)
@@ -30,8 +30,7 @@ def writers(callbacks: Any) -> list[list[Any]]:
 def files_of(callbacks: Any) -> list[bytes]:
     """Returns 16 bytes for the files of each kind, equal on processes that write to the same files.
 
-    The bytes differ if there is no callback of that kind, and between machines or containers, whose
-    files with equal paths may differ.
+    They differ without such a callback, and between machines or containers.
     """
     found = []
     for attribute, of_kind in zip(_WRITERS.values(), writers(callbacks), strict=True):

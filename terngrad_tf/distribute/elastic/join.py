@@ -1,9 +1,8 @@
 """Elastic clusters: the workers that are present agree to train together.
 
-Workers greet each other at their own ports before TensorFlow listens there. Each sends the
-generation of the cluster and the state of the run that it knows. `membership` derives from these
-which workers are needed and which one is the next chief. The chief proposes the members of the next
-generation, and each member agrees by writing it to a file.
+Workers greet each other at their own ports before TensorFlow listens there. From the generations
+and saved states that they send, `membership` derives who is needed and who is the next chief. The
+chief proposes the members of the next generation, and each agrees by writing it to a file.
 """
 
 import contextlib
@@ -33,13 +32,11 @@ _POLL_SECONDS = 0.3
 _WATCH_SECONDS = 3.0
 _FIRST_REPORT_SECONDS = 10.0
 _REPORT_SECONDS = 60.0
-# Time for the members of a generation to greet each other before they try again.
+# Time for a generation's members to greet each other before they try again.
 _SETTLE_SECONDS = 30.0
-# Time for the workers to agree to a proposal.
 _AGREE_SECONDS = 15.0
-# A misconfigured worker stays for this time, so that the others can see why.
+# A misconfigured worker stays this long, so that the others can see why.
 _WRONG_SECONDS = 10.0
-# Most misconfigured workers that one line names.
 _MOST_TOLD = 2
 _DIFFERENT = "was started differently: all workers need the same list of workers and equal options"
 
@@ -236,8 +233,7 @@ class _Meeting:
     def agree(self):
         """Returns when `file` holds a generation with this process as a member.
 
-        Raises:
-            PeerError: the workers do not agree in time.
+        Raises PeerError if the workers do not agree in time.
         """
         self._proposal = self._enough_since = None
         with rendezvous.answering(self.tasks, self._introduction, self.token) as heard:
@@ -337,7 +333,6 @@ class _Meeting:
             elif other is not None:
                 self._wrong.pop(index, None)
             if why is not None:
-                # The worker may be gone when the error is raised.
                 self._wrong[index] = f"{self.tasks.describe(index)} {why}"
         right = told.keys() - self._wrong.keys()
         # A process with another list of workers may be out of reach.

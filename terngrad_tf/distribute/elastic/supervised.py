@@ -21,8 +21,8 @@ def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
 
     This process becomes a supervisor, which starts the same command line in a child process. The
     child calls `main` within `exit_on_peer_error`. The supervisor restarts a child that was killed,
-    lost a peer, or stopped to admit waiting workers (restarts for the latter are not counted).
-    `main` must resume from its checkpoints. Linux only, in the main thread.
+    lost a peer, or stopped to admit waiting workers (the latter is not counted). `main` must resume
+    from its checkpoints. Linux only, in the main thread.
 
     Example: `if __name__ == "__main__": run_supervised(main, max_restarts=100)`, in a script.
 

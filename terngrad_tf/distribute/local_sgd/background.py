@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# More requests than are made before the first results are taken.
+# More than the requests made before the first results are taken.
 _CAPACITY = 1024
 
 
@@ -15,8 +15,6 @@ class BackgroundFunctions:
 
     `start` and `result` add operations to the step, so they work in `tf.cond`, in `tf.while_loop`
     and in eager code. Call `result` once after each `start`, before the function starts again.
-
-    The thread ends with this object, and with the program.
 
     Example:
     >>> background = BackgroundFunctions()
@@ -42,13 +40,7 @@ class BackgroundFunctions:
         return key in self._results
 
     def add(self, key: Any, function: Any) -> None:
-        """Adds a function.
-
-        Args:
-            key: its name for `start` and `result`.
-            function: a concrete function of an int64 scalar tensor; returns a list of tensors of
-                known shapes.
-        """
+        """Adds a concrete function from an int64 scalar to a list of tensors of known shapes."""
         outputs = function.structured_outputs
         with tf.init_scope(), tf.device("CPU:0"):
             results = tf.queue.FIFOQueue(
@@ -66,11 +58,7 @@ class BackgroundFunctions:
             self._requests.enqueue([tf.constant(number, tf.int64), argument])
 
     def result(self, key: Any) -> list[Any]:
-        """Waits for the function's list of tensors.
-
-        Raises (when the step runs):
-            tf.errors.InvalidArgumentError: the function failed; with its message.
-        """
+        """Waits for the function's tensors; its error is an InvalidArgumentError of the step."""
         _, results = self._results[key]
         with tf.device("CPU:0"):
             error, *values = results.dequeue()

@@ -11,21 +11,14 @@ from terngrad_tf.common.arguments import check, is_integer
 
 
 def divide(sizes: Sequence[int], num_groups: int) -> list[list[int]]:
-    """Divides tensors into groups with about the same number of elements.
+    """Divides tensors into groups, lists of positions, with about the same number of elements.
 
     Tensors, largest first, go to the group with the fewest elements so far. The largest group is
-    then at most a third larger than in the best division.
+    then at most a third larger than in the best division. No group is empty.
 
     Example:
     >>> divide([6, 1, 4, 3], 2)
     [[0, 1], [2, 3]]
-
-    Args:
-        sizes: numbers of elements of the tensors.
-        num_groups: number of groups.
-
-    Returns:
-        Groups as lists of positions in `sizes`. No group is empty.
 
     Raises:
         ValueError: there are fewer tensors than groups.
@@ -34,7 +27,7 @@ def divide(sizes: Sequence[int], num_groups: int) -> list[list[int]]:
     """
     rule = f"must be at most the number of weights, {len(sizes)}"
     check(num_groups <= len(sizes), "fragments", rule, num_groups)
-    # Empty tensors count as one element, or groups might stay empty.
+    # Else groups of empty tensors might stay empty.
     groups: list[Any] = [(0, number, []) for number in range(num_groups)]
     for position in sorted(range(len(sizes)), key=lambda position: -sizes[position]):
         total, number, members = heapq.heappop(groups)
@@ -82,14 +75,7 @@ class Turns:
         return self.fragments == 1 and not self.overlap
 
     def group_after(self, steps: Any) -> Any:
-        """Group whose exchange starts after `steps` steps, or `fragments` if none does.
-
-        Args:
-            steps: integer scalar tensor.
-
-        Returns:
-            int32 scalar tensor.
-        """
+        """Group whose exchange starts after `steps` steps, int32; `fragments` if none does."""
         turn = steps // self.interval
         is_due = (steps > 0) & tf.equal(steps % self.interval, 0)
         group = tf.where(is_due, (turn - 1) % self.fragments, self.fragments)
@@ -106,7 +92,7 @@ class Turns:
     def is_renewed_after(self, steps: Any, group: int) -> Any:
         """True if replicas take the shared values of a group, because the last step exchanged it.
 
-        With `overlap`, replicas do so after early exchanges only: others mix the values.
+        With `overlap`, only after early exchanges: others mix the values.
         """
         is_first = tf.equal(steps, 0)
         if self.overlap:

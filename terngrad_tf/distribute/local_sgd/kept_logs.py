@@ -24,11 +24,8 @@ class KeptLogs:
         Args:
             logs: this process's logs, a structure of tensors of fixed shapes.
             reduce: function of such a structure to its mean over processes.
-            agrees: scalar bool, the same on all processes: True to average this step's logs. Those
-                of the first step are always averaged.
-
-        Returns:
-            Structure like `logs`, the same on all processes.
+            agrees: scalar bool, the same on all processes: True to average this step's logs. The
+                first step's are always averaged.
         """
         flat = [tf.convert_to_tensor(value) for value in tf.nest.flatten(logs)]
         sizes = [value.shape.num_elements() for value in flat]
@@ -49,7 +46,7 @@ class KeptLogs:
         return tf.nest.pack_sequence_as(logs, means)
 
     def _variable(self, size):
-        """Variable for `size` numbers and a flag, which is 0 until they are set."""
+        """Variable for `size` numbers and a flag, 0 until they are set."""
         if size not in self._kept:
             self._kept[size] = PlainVariable("kept_logs", np.zeros(size + 1, np.float32))
         return self._kept[size]

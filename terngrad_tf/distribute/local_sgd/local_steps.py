@@ -56,11 +56,11 @@ class DiLoCo(interface.LocalStepsOptimizer):
             Nesterov momentum of `1 - 16 / sync_every`, at least 0 and at most 0.5; 0 with "auto".
         fragments: groups of weights that are exchanged in turn; a divisor of `sync_every`, at most
             the number of weights. Default 1: all weights at once.
-        overlap: steps that are taken while changes travel, at most `sync_every / fragments`.
-            Default 0: replicas wait. Between processes it needs exchanges by CPU.
+        overlap: steps taken while changes travel, at most `sync_every / fragments`. Default 0:
+            replicas wait. Between processes it needs exchanges by CPU.
         alpha: with `overlap`, the share of its own weights that a replica keeps. Default 0.5.
-        error_feedback: whether the part of changes that an exchange leaves out is added to the
-            next changes; needs the strategy's `bits_per_element`. Default None: if it is set.
+        error_feedback: whether the part of changes that an exchange leaves out is added to the next
+            changes; needs the strategy's `bits_per_element`. Default None: if it is set.
         name: name of the optimizer.
 
     Raises:
@@ -95,10 +95,10 @@ class DiLoCo(interface.LocalStepsOptimizer):
         self.alpha = float(alpha)
         self.error_feedback = error_feedback
         self.outer = outer
-        # Replicas differ in the inner optimizer's variables, which `replica_state` saves.
+        # Differs between replicas; `replica_state` saves it.
         self._inner = Untracked(inner)
         self._turns: Any = turns  # None if time or a measurement decides
-        # The strategy of the scope in which Keras, too, places this optimizer's variables.
+        # Keras, too, places this optimizer's variables in this scope.
         self._strategy = tf.distribute.get_strategy()
         self._schedule = Schedule(self.iterations)
         self._views: Any = None

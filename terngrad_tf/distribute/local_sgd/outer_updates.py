@@ -22,12 +22,11 @@ class OuterUpdates:
     Args:
         strategy: a `TernGradStrategy`.
         outer: the outer optimizer.
-        weights: list of the `keras.Variable`s that `outer` was built for.
-        groups: lists of positions in `weights`; the weights of a group are exchanged together.
+        weights: the variables that `outer` was built for.
+        groups: lists of positions in `weights`.
         views: `LocalWeights` of these weights and groups.
         selection: selects the part of the changes that is exchanged.
-        exchanges: int64 variable `[groups]` that counts the exchanges of each group; None if there
-            is one group.
+        exchanges: int64 variable `[groups]`, counts of exchanges; None if there is one group.
     """
 
     def __init__(
@@ -76,8 +75,8 @@ class OuterUpdates:
 
         Args:
             group: number of the group.
-            changes: list that `changes` returned, to be exchanged here; or the sums over all
-                replicas, a list of values with a tensor on each local device.
+            changes: result of `changes`, to be exchanged here; or, with `are_summed`, the sums over
+                all replicas, values with a tensor on each local device.
             are_summed: whether `changes` are sums.
         """
         if self._exchanges is not None:

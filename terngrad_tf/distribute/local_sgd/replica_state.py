@@ -11,7 +11,7 @@ import tensorflow as tf
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.consistency.broadcast import broadcast_matrix
 
-# Size of a message: 1 MiB.
+# 1 MiB.
 _PIECE_WORDS = 1 << 18
 
 
@@ -20,8 +20,8 @@ class ReplicaState(tf.train.experimental.PythonState):
 
     Args:
         strategy: the strategy under which the variables were created.
-        variables: list of distributed or plain `tf.Variable`s.
-        on_set: function that is called before the variables are set.
+        variables: distributed or plain `tf.Variable`s.
+        on_set: called before the variables are set.
     """
 
     def __init__(
@@ -38,14 +38,7 @@ class ReplicaState(tf.train.experimental.PythonState):
         self._restored: list[np.ndarray] | None = None
 
     def add(self, variables: Sequence[keras.Variable]) -> None:
-        """Adds variables that differ between replicas or processes.
-
-        Variables that were added before are left out.
-
-        Args:
-            variables: list of `keras.Variable`s, such as a model's `non_trainable_variables`, which
-                hold each process's batch-norm statistics.
-        """
+        """Adds `keras.Variable`s that differ between replicas, such as batch-norm statistics."""
         known = {id(variable) for variable in self._variables}
         added = (variable.value for variable in variables)
         self._variables += [variable for variable in added if id(variable) not in known]
@@ -64,13 +57,9 @@ class ReplicaState(tf.train.experimental.PythonState):
         ]
 
     def set(self, arrays: Sequence[np.ndarray], first_replica: int = 0) -> None:
-        """Sets the local replicas' variables.
+        """Sets the local replicas' variables to arrays that `get` returned.
 
         If there are more replicas than saved states, states are reused in turn.
-
-        Args:
-            arrays: list of arrays that `get` returned.
-            first_replica: number of the first local replica.
 
         Raises:
             ValueError: the arrays are of other variables.
@@ -110,10 +99,7 @@ class ReplicaState(tf.train.experimental.PythonState):
     def gather(self, keeps: bool | None = None) -> None:
         """Collects the states of all processes, so that one can save them until `forget`.
 
-        All processes call it, outside of replicas.
-
-        Args:
-            keeps: whether this process will save. Default: if it is the chief.
+        All processes call it, outside of replicas. By default the chief `keeps` the states.
         """
         group = self._group
         if group is None:

@@ -15,8 +15,8 @@ from terngrad_tf.distribute.local_sgd.waited_exchange import WaitedExchange
 class Schedule:
     """When replicas exchange: never, as in a model that was loaded without a strategy.
 
-    `StepSchedule` exchanges after fixed numbers of steps, `MeasuredSteps` after a number that is
-    chosen by measurement, `PacedSteps` after fixed times.
+    `StepSchedule` exchanges after fixed numbers of steps, `MeasuredSteps` after a measured number,
+    `PacedSteps` after fixed times.
 
     Args:
         iterations: integer variable that each step raises by 1.
@@ -72,11 +72,7 @@ class FitSchedule(Schedule):
         self._runs = False
 
     def after_step(self) -> None:
-        """Does nothing in a step that `fit` takes.
-
-        Raises:
-            ValueError: the step is not run by `run_step`.
-        """
+        """Raises ValueError for a step that `run_step` does not run."""
         if not self._runs:
             raise ValueError(f"{self._option} must go with `model.fit`, which takes the steps")
 

@@ -18,20 +18,13 @@ class LocalStepsOptimizer(keras.optimizers.Optimizer):
         raise NotImplementedError
 
     def run_step(self, step: Callable[[], Any], size: int) -> Any:
-        """Replaces a step of Keras' loop; returns logs.
-
-        Args:
-            step: Keras' function, without arguments, which returns logs.
-            size: number of steps in one call.
-        """
+        """Replaces a step of Keras' loop, a function that takes `size` steps; returns logs."""
         return step()
 
     def agree_on_logs(self, logs: Any, reduce: Callable[[Any], Any]) -> Any:
         """Returns a step's logs for callbacks: a structure of tensors, the same on all processes.
 
-        Args:
-            logs: this process's structure of tensors.
-            reduce: function from such a structure to its mean over processes.
+        `reduce` returns the mean of such a structure over processes.
         """
         raise NotImplementedError
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 class MessageGuard:
     """Lets a step refuse the messages that it would send to other processes.
 
-    A strategy has one guard. Its collectives call `check` before they send.
+    A strategy has one guard, which its collectives `check`.
 
     Example:
     >>> guard = MessageGuard()
@@ -31,10 +31,6 @@ class MessageGuard:
             self._reason = previous
 
     def check(self) -> None:
-        """Called before a message is sent.
-
-        Raises:
-            ValueError: the step must send nothing.
-        """
+        """Raises ValueError if the step must send nothing; called before a message is sent."""
         if self._reason is not None:
             raise ValueError(self._reason)

@@ -18,8 +18,7 @@ from terngrad_tf.distribute.steps.plain_variable import PlainVariable
 class LastStep:
     """Keeps a value for each traced step, and returns the value of the step that ran last.
 
-    A step's Python code runs only when the step is traced; a variable notes which of several traced
-    steps, of one model or of many, ran last.
+    A step's Python code runs only when the step is traced, so a variable notes which one ran.
 
     Args:
         num_counts: numbers that only the running step knows. Default 1.
@@ -73,11 +72,7 @@ class TrafficLog:
         return None if latest is None else self._groups[latest[0]].latest
 
     def of(self, groups: Sequence[Sequence[int]]) -> Traffic | None:
-        """The sum of the latest exchanges of groups; None until each group was exchanged.
-
-        Args:
-            groups: lists of positions among the optimizer's variables.
-        """
+        """The sum of the latest exchanges of groups; None until each group was exchanged."""
         known = [self._groups[tuple(g)].latest for g in groups if tuple(g) in self._groups]
         parts = [part for part in known if part is not None]
         return functools.reduce(operator.add, parts) if len(parts) == len(groups) else None
@@ -104,9 +99,9 @@ class _Exchanges:
     """Latest exchange of the same variables.
 
     Attributes:
-        bytes: `LastStep` of the traffic that is known when a step is traced; its counts are the
-            bytes of sparse gradients that this member received, and would receive as floats.
-        streams: `LastStep` of the same traffic; its counts are the bytes of streams.
+        bytes: `LastStep` of the traffic known at tracing; counts: bytes of sparse gradients that
+            this member received, and would receive as floats.
+        streams: `LastStep` of the same traffic; counts: bytes of streams.
     """
 
     def __init__(self):

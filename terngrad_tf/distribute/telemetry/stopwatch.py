@@ -17,12 +17,7 @@ PHASES = ("scale", "encode", "exchange", "decode")
 
 
 class Watch(Observer):
-    """Measures one exchange of all gradients.
-
-    Args:
-        telemetry: `Measurements`.
-        plan: the exchange.
-    """
+    """Measures one exchange of all gradients."""
 
     def __init__(self, telemetry: Any, plan: Plan) -> None:
         self._telemetry = telemetry
