@@ -11,7 +11,7 @@ from terngrad_tf.common import tags
 from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.distribute import private
 
-# Shorter waits, as a share of a step, are usual if processes share machines and links.
+# As a share of a step; shorter waits are usual if processes share machines and links.
 REPORTED_SHARE = 0.2
 
 
@@ -19,12 +19,12 @@ class SyncTimer:
     """Measures the time that a process spends at sync points, waiting and exchanging.
 
     A sync point begins on a process when its own values exist, and ends on all processes at about
-    the same time. The last process to arrive therefore spends the least time in it, and another
-    process waits for the difference. Only durations are compared, since clocks may differ.
+    the same time. So the last process to arrive spends the least time in it, and another process
+    waits for the difference. Clocks may differ.
 
-    The measured sync points are the question whether any process has examples left, and the
-    exchange of gradients. Other sync points, such as those of synchronized batch norm, shorten
-    these, so that the real wait may be longer.
+    The sync points are the question whether any process has examples left, and the exchange of
+    gradients. Others, such as those of synchronized batch norm, shorten these, so that the real
+    wait may be longer.
 
     Args:
         device: the first local device, a CPU.
@@ -36,15 +36,12 @@ class SyncTimer:
             self._sums = tf.Variable(tf.zeros([2], tf.float64), trainable=False)
 
     def measure(self, brought: Any, function: Callable[..., Any], steps: Any) -> Any:
-        """Calls `function`, which adds a sync point to the graph under construction.
+        """Returns the result of `function`, which adds a sync point to the traced graph.
 
         Args:
             brought: list of values that exist when the sync point begins.
             function: returns the values, one or a list, that exist when it ends.
             steps: 1 if the sync point belongs to one training step, else 0.
-
-        Returns:
-            The result of `function`.
         """
         begin, _ = private.stamped(_tensors(brought))
         result = function()
@@ -105,8 +102,8 @@ class StragglerMonitor(keras.callbacks.Callback):
     """Reports on every process which process of the cluster the others wait for, and how long.
 
     Each process measures the time of its exchanges, including waits. All gather the means every
-    `freq` batches; the wait of a process is its mean less the smallest mean. There is no report if
-    no process waits a fifth of a step, without a cluster, or on GPUs.
+    `freq` batches; a process's wait is its mean less the smallest mean. There is no report if no
+    process waits a fifth of a step, without a cluster, or on GPUs.
 
     Example:
     >>> model = keras.Sequential([keras.layers.Dense(1)])

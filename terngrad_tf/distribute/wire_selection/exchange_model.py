@@ -18,7 +18,7 @@ FLOAT, FOUR_BITS = "float32", "4 bits"
 _NEARLY_AS_QUICK = 1.1
 _Key = typing.TypeVar("_Key")
 _FOUR_BITS_LEVELS = QuantizationOptions(grad_bits=4).levels
-# The wires are those of the job's codes; codes of 4 bits take the wire with the fewest bytes.
+# Wires carry the job's codes; codes of 4 bits take the wire with the fewest bytes.
 MODES = (FLOAT, FOUR_BITS, *(name for name in wires.WIRES if name != "auto"))
 
 
@@ -93,14 +93,11 @@ def option_of(mode: str) -> str:
 
 
 def nearly_quickest(seconds: Mapping[_Key, float]) -> _Key:
-    """Returns the first key whose seconds are at most 1.1 times the fewest.
+    """Returns the first key, the most exact first, whose seconds are at most 1.1 times the fewest.
 
     Example:
     >>> nearly_quickest({"exact": 1.05, "quickest": 1.0})
     'exact'
-
-    Args:
-        seconds: dict, the most exact way first.
     """
     least = min(seconds.values())
     return next(key for key in seconds if seconds[key] <= _NEARLY_AS_QUICK * least)

@@ -19,16 +19,16 @@ from terngrad_tf.distribute.wire_selection.exchange_model import (
 )
 from terngrad_tf.distribute.wire_selection.wire_trial import WireTrial
 
-# Expected gain over the usual wire from which another wire is taken.
+# Least gain over the usual wire.
 _NOTICED = 0.1
-# Codes of fewer elements are a few kilobytes, for which wires hardly differ.
+# A few kilobytes, for which wires hardly differ.
 MIN_ELEMENTS = 2**16
 # Sparsest codes that trials are for, as a share of the densest.
 _SPARSEST = 0.25
-# Most wires in a trial, including the usual one.
+# Including the usual one.
 _MAX_TRIED = 3
-# Densest codes measured on images: mean|g| / std(g), which `clip_factor` divides, at LeNet's first
-# step; and the share of codes that are not 0 without clipping, for 2.1 M weights.
+# Densest codes measured on images: mean|g| / std(g), which `clip_factor` divides; and the share of
+# non-zero codes without clipping.
 _MEAN_OF_STD = 0.5
 _UNCLIPPED_NONZERO_SHARE = 0.07
 
@@ -41,21 +41,20 @@ class WireChoice:
     "auto" usually takes the lossless wire of known size with the fewest bytes. If many codes travel
     between processes, links and processors are measured once, before the first step, and another
     lossless wire is taken if `ExchangeModel` expects a gain of a tenth. All lossless wires give the
-    same bits, so the measurement changes no result.
+    same bits.
 
     The model assumes the densest codes that were ever measured, so that it does not choose streams
     that might be slower. A `WireTrial` tries, within steps, the wires that would gain a tenth if
-    only a fourth of these codes were not 0. On quick links there are none.
+    only a fourth of these codes were not 0.
 
-    All processes take the same wire, because the choice follows from the gradients, which
-    `handshake.compare_models` has compared, and from measurements of the slowest process. A model
-    that is traced again is not measured again.
+    All processes take the same wire, because the choice follows from gradients that
+    `handshake.compare_models` compared, and from measurements of the slowest process.
 
     Args:
         wire: one of `WIRES`.
-        quantization: `Quantization`, which determines the share of codes that are 0. With its
-            `bits_per_element`, "auto" is "sparse".
-        link: the links, if they have been measured. Default None.
+        quantization: determines the share of codes that are 0. With its `bits_per_element`, "auto"
+            is "sparse".
+        link: the links, if they have been measured.
     """
 
     def __init__(
@@ -74,12 +73,7 @@ class WireChoice:
         return [choice.reason for choice in self._chosen.values()]
 
     def wire(self, context: Any, job: Job) -> "str | WireTrial":
-        """One of `WIRES`, or a trial of several; called by all processes with equal models.
-
-        Args:
-            context: `ReductionContext`.
-            job: the exchanged tensors.
-        """
+        """One of `WIRES`, or a trial of several; called by all processes with equal models."""
         # The time of GPU work is not known, see `stopwatch.Lap`.
         is_on_gpu = any("GPU" in device for device in context.devices)
         is_open = self._wire == "auto" and context.processes and not is_on_gpu
@@ -87,7 +81,7 @@ class WireChoice:
             return self._wire
         if job not in self._chosen:
             if self._measured is None:
-                # Measure eagerly, even while a step is being traced.
+                # Eagerly, even while a step is traced.
                 with tf.init_scope():
                     self._measured = _measure(context.processes, self._link)
             self._chosen[job] = self._choose(context, job, *self._measured)

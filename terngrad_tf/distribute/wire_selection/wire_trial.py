@@ -15,7 +15,7 @@ from terngrad_tf.distribute.steps.plain_variable import PlainVariable
 PERIOD = 1000
 TRIES = 7
 REST = 2
-# Measured gain from which another wire is taken.
+# Least measured gain of another wire.
 _NOTICED = 0.05
 
 
@@ -23,12 +23,12 @@ class WireTrial:
     """Tries wires on the exchanges of a model's gradients, and takes the quickest.
 
     A trial is `TRIES` exchanges by each wire in turn, every `PERIOD` exchanges. It compares the
-    median times of the wires on the slowest process. The exchanges of a wire follow each other
-    because a link that was idle passes a long message faster than usual.
+    median times of the wires on the slowest process. A wire's exchanges follow each other because a
+    link that was idle passes a long message faster than usual.
 
     All processes take the same wire in the same exchange, because it follows from values that they
     exchanged in earlier steps: with its scales a process sends its number of exchanges and its
-    medians, and all receive the largest. Trials send no other messages.
+    medians, and all receive the largest.
 
     Args:
         wires: names of two or more wires.
@@ -39,7 +39,7 @@ class WireTrial:
         self.wires = tuple(wires)
         # Exchanges done in the period, and the position of the taken wire.
         self._state = PlainVariable("wire_trial", np.array([0, taken], np.int32))
-        # Seconds of this process, and the longest medians of the latest trial.
+        # This process's seconds, and the longest medians of the latest trial.
         count = len(self.wires)
         self._times = PlainVariable("wire_times", np.zeros([count, TRIES], np.float32))
         self._medians = PlainVariable("wire_medians", np.zeros([count], np.float32))
@@ -47,9 +47,8 @@ class WireTrial:
     def exchange(self, with_wire: Callable[[str], Any]) -> Any:
         """Exchanges by the wire whose turn it is; returns the result of `with_wire`.
 
-        Args:
-            with_wire: function of a wire's name that adds an exchange to the step. It returns the
-                same structure for each wire, as for `tf.switch_case`.
+        `with_wire` adds an exchange by a wire's name to the step. It returns the same structure for
+        each wire, as for `tf.switch_case`.
         """
         return tf.switch_case(
             self._turn(), [lambda wire=wire: with_wire(wire) for wire in self.wires]
@@ -66,12 +65,7 @@ class WireTrial:
         return tf.concat([done, medians], axis=0)
 
     def learn(self, told: tf.Tensor, seconds: tf.Tensor) -> None:
-        """Ends an exchange.
-
-        Args:
-            told: the maximum of all processes' messages.
-            seconds: time of the exchange, a scalar.
-        """
+        """Ends an exchange of some seconds; `told` is the maximum of all processes' messages."""
         done, medians = tf.cast(told[0], tf.int32), told[1:]
         taken = self._state.read()[1]
         is_end = tf.equal(done, REST + len(self.wires) * TRIES)
