@@ -8,7 +8,7 @@ import keras
 from terngrad_tf.common.arguments import check
 from terngrad_tf.distribute.slots import Slots
 
-# The types that Keras infers for results refuse arithmetic.
+# Keras' inferred types refuse arithmetic.
 _ops: Any = keras.ops
 
 
@@ -44,7 +44,7 @@ class AbsAdam(keras.optimizers.Adam):
         """Creates each variable's m and a, initially zero."""
         if self.built:
             return
-        # Replaces `Adam.build`, whose slots have no public name. Checkpoints contain the names.
+        # Not `Adam.build`, whose slots have no public name. Checkpoints contain the names.
         keras.optimizers.Optimizer.build(self, variables)
         self._momentums, self._velocities = self.add_optimizer_variables(
             variables, ["momentum", "velocity"]
@@ -56,7 +56,7 @@ class AbsAdam(keras.optimizers.Adam):
         mean, size = self._slots.of(variable)
         gradient = _ops.cast(gradient, variable.dtype)
         step = _ops.cast(self.iterations + 1, variable.dtype)
-        # Keras' functions accept gradients of some rows.
+        # Keras' functions also take some rows.
         self.assign_add(mean, (1 - self.beta_1) * _ops.subtract(gradient, mean))
         self.assign_add(size, (1 - self.beta_2) * _ops.subtract(_ops.abs(gradient), size))
         mean_part = 1 - _ops.power(_ops.cast(self.beta_1, variable.dtype), step)

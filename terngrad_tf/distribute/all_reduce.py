@@ -285,7 +285,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         for bucket in positions_of_buckets(self.quantization, gradients, paths):
             tensors = [gradients[i] for i in bucket]
             if self.telemetry.freq:
-                # Scales of the first gradients are computed while other gradients still are.
+                # Overlaps with the computation of other gradients.
                 time, _ = private.stamped(tensors)
                 times.append(time)
             scales.append(quantization.local_scales(tensors, num_replicas))
@@ -347,7 +347,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         )
 
     def _reduce_rows(self, plan):
-        """Sums the rounded rows. Returns the plan with their bytes, sums and noise by position."""
+        """Sums the rounded rows; returns the plan with their bytes, sums and noise by position."""
         if not plan.rows:
             return plan, {}, {}
 
@@ -377,7 +377,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         return trial.exchange(lambda wire: self._reduce_dense(plan.by(wire), trial.observer()))
 
     def _reduce_dense(self, plan, *others):
-        """Sums the dense gradients of a plan. Returns the sums and the noise, by position."""
+        """Sums a plan's dense gradients; returns sums and noise by position."""
         observer = Observers([*others, *(each.observer(plan) for each in self._observed_by)])
         sums, noise, words = {}, {}, []
         if plan.is_float and self.quantization.rotate:
@@ -403,7 +403,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
 
 def _reduce_exactly(plan, positions):
-    """Sums as stock TensorFlow does. Returns `{position: list of one tensor per device}`."""
+    """Sums as stock TensorFlow does: `{position: list of one tensor per device}`."""
     if not positions:
         return {}
     pairs = [(plan.gradients[i], plan.gradients[i]) for i in positions]

@@ -7,7 +7,7 @@ import keras
 
 
 def batch_norms(layer: keras.Layer) -> list[keras.layers.BatchNormalization]:
-    """All batch-norm layers inside a layer, including nested models.
+    """All batch-norm layers inside a layer.
 
     Example:
     >>> model = keras.Sequential([keras.layers.Dense(1), keras.layers.BatchNormalization()])
@@ -20,7 +20,7 @@ def batch_norms(layer: keras.Layer) -> list[keras.layers.BatchNormalization]:
 
 
 def statistics(model: keras.Layer) -> list[keras.Variable]:
-    """The moving mean and variance of each batch-norm layer of a model."""
+    """Moving means and variances of a model's batch-norm layers."""
     return [v for layer in batch_norms(model) for v in (layer.moving_mean, layer.moving_variance)]
 
 

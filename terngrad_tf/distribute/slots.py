@@ -16,8 +16,8 @@ class Slots:
     Checkpoints skip this object; the optimizer must keep the lists as attributes.
 
     Args:
-        weights: list of n variables, the argument of `build`.
-        *slots: lists of n variables, one for each weight.
+        weights: n variables, the argument of `build`.
+        *slots: lists of n variables.
 
     Example:
         >>> weight = keras.Variable([1.0, 2.0])
@@ -39,6 +39,6 @@ class Slots:
 def _first_copy(weight):
     """Returns the first of a weight's copies under a strategy."""
     variable = weight.value if isinstance(weight, keras.Variable) else weight
-    # Not the container itself: replicas with local steps have copies in another container.
+    # Not the container itself: local steps have copies in another one.
     container = tf.distribute.get_strategy().extended.value_container(variable)
     return private.local_tensors(container)[0]

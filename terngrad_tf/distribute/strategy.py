@@ -21,7 +21,7 @@ from terngrad_tf.distribute.telemetry import stragglers
 from terngrad_tf.distribute.telemetry.first_step import FirstStep
 from terngrad_tf.distribute.telemetry.measurements import Measurements
 
-# Collectives of two strategies in one process must not meet under one key.
+# Strategies' collectives must not meet under one key.
 _KEY_RANGE = 1_000_000
 _key_ranges = itertools.count(1)
 
@@ -121,7 +121,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         if self.tasks is not None:
             if not private.cluster_is_joined():
                 _check_start()
-                # After `join_cluster` the peers have met, and may have continued.
+                # After `join_cluster` the peers may have continued.
                 if rendezvous.joined_tasks() != self.tasks:
                     rendezvous.wait_for_peers(self.tasks, self.start_timeout, token)
             with peers.peer_errors(self.tasks):

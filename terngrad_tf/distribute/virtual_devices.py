@@ -38,6 +38,6 @@ def local_devices(num_nodes: int | None = None, num_gpus: int | None = None) -> 
 
 
 def _num_gpus():
-    """Returns the number of GPUs of TensorFlow, without making it fix its devices."""
+    """Returns the number of GPUs, without making TensorFlow fix its devices."""
     parts = map(tf.config.get_logical_device_configuration, tf.config.get_visible_devices("GPU"))
     return sum(len(part) if part else 1 for part in parts)

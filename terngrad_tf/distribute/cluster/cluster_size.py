@@ -14,9 +14,7 @@ def check_size(
 ) -> None:
     """Raises ValueError for a cluster of another size, such as a process without `TF_CONFIG`.
 
-    Args:
-        num_processes: Default: the environment variable TERNGRAD_TF_NUM_PROCESSES; if unset, any.
-        cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`.
+    Without `num_processes` or the variable TERNGRAD_TF_NUM_PROCESSES, any size is right.
     """
     name = "`num_processes`"
     if num_processes is None:

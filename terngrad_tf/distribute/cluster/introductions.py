@@ -11,11 +11,7 @@ from terngrad_tf.distribute.cluster.membership import Generation, SavedState
 
 @dataclasses.dataclass(frozen=True)
 class Proposal:
-    """A proposal of the future chief to the workers.
-
-    Attributes:
-        runs: `Introduction.run` of each member except the chief, by index.
-    """
+    """A proposal of the future chief; `runs` of each member except the chief, by index."""
 
     generation: Generation
     runs: Mapping[int, str]
@@ -28,7 +24,7 @@ class Introduction:
     Attributes:
         cluster: digest of the settings that all workers must share.
         worker: index in the list of all workers.
-        run: text that distinguishes this process from an earlier one of the same worker.
+        run: distinguishes this process from an earlier one of the same worker.
         generation: the last one to which the worker agreed.
     """
 
@@ -50,7 +46,7 @@ def is_introduction(name: str) -> bool:
 
 
 def decode(name: str | None) -> Introduction | None:
-    """Returns the `Introduction` of an encoded name; None for any other text of any sender."""
+    """Returns the `Introduction` of an encoded name; None for other text of any sender."""
     if name is None or not is_introduction(name):
         return None
     try:

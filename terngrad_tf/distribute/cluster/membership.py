@@ -2,11 +2,10 @@
 
 A generation begins with members that agreed to it, and ends when a member is lost or another worker
 comes. The next one needs more than half of the members (or half, including the chief). So at most
-one part of a split network continues: any two such groups share a worker, and a worker agrees to a
-generation only once.
+one part of a split network continues: two such groups share a worker, which agrees to a generation
+only once.
 
-A saved state is identified by its generation and step. The later generation's state wins: the run
-did not continue from the other one.
+The saved state of a later generation wins: the run did not continue from the other one.
 """
 
 import dataclasses
@@ -21,7 +20,6 @@ from terngrad_tf.common.files import PathLike, atomic_write
 
 _FILE = ".members-{}.json"
 _FILES = ".members-*.json"
-# More than the workers or steps of any cluster.
 _MOST = 10**9
 
 
@@ -30,7 +28,7 @@ class SavedState:
     """A state of the run that a worker can provide.
 
     Attributes:
-        generation: generation in which the state was saved, from 1; 0 if unknown.
+        generation: in which the state was saved, from 1; 0 if unknown.
         step: number of steps done.
     """
 
@@ -46,7 +44,7 @@ class Generation:
         number: from 1; 0 before the first.
         members: indices in the whole cluster's list, the chief first.
         num_copies: number of members after the chief that save, too.
-        start: state with which the generation began, or None.
+        start: state at the beginning, or None.
     """
 
     number: int
@@ -63,11 +61,7 @@ class Generation:
     def order(self, states: Mapping[int, SavedState | None]) -> tuple[int, ...] | None:
         """Returns the next generation's members; the worker with the newest state is its chief.
 
-        Args:
-            states: state that each present worker can provide.
-
-        Returns:
-            Indices, the chief first; None if no worker surely has the run's last saved state.
+        The chief comes first. None: no present worker surely has the last saved state.
         """
         saving = self.members[: 1 + self.num_copies]
         newest = max((state for state in states.values() if state is not None), default=None)
@@ -86,10 +80,7 @@ class Generation:
 class MembersFile:
     """A worker's record in the folder of its run. Workers may share the folder.
 
-    Args:
-        folder: path.
-        index: index of this worker in the whole cluster's list.
-        workers: all addresses. Agreements of other lists no longer count; states saved there do.
+    Agreements with another list of workers no longer count; states saved there do.
 
     Raises:
         ValueError: the file is damaged.
@@ -107,31 +98,26 @@ class MembersFile:
                 self.generation = generation
 
     def agree(self, generation: Generation) -> None:
-        """Records a generation, permanently when the call returns; raises OSError on failure."""
+        """Records a generation, permanently; raises OSError on failure."""
         self.generation = generation
         self._write()
 
     def saved(self, step: int) -> None:
-        """Records a state saved in the folder in this generation; errors as in `agree`."""
+        """Records a state saved in this generation; raises OSError on failure."""
         self._saved = SavedState(self.generation.number, step)
         self._write()
 
     def state(self, newest_step: int | None) -> SavedState | None:
-        """Returns the state in the folder, or None.
+        """Returns the state in the folder, or None; raises as the constructor.
 
-        Args:
-            newest_step: step of the newest checkpoint in the folder; None without one.
-
-        Raises:
-            ValueError: another worker's file in the folder is damaged.
-            OSError: a file cannot be read.
+        `newest_step` is the newest checkpoint's, None without one.
         """
         if newest_step is None:
             return None
         numbers = [0]
         for path in self._path.parent.glob(_FILES):
             _, _, saved = _read(path) or (None, None, None)
-            # The record may be older than the last saved state, but never newer.
+            # The record may be older than the last saved state, never newer.
             if saved is not None and saved.step <= newest_step:
                 numbers.append(saved.generation)
         return SavedState(max(numbers), newest_step)

@@ -1,7 +1,6 @@
 """Logs and remembers why processes that answer at peers' addresses do not belong to the cluster.
 
-Any program at an absent peer's address can answer without the token. A process with a token logs
-wrong answers and waits on.
+Any program may answer at an absent peer's address, so a process with a token waits on.
 """
 
 import logging
@@ -23,7 +22,7 @@ class Refusals:
         self._refused: dict[int, str] = {}
 
     def are_final(self, failure: str | None) -> bool:
-        """Returns True if a failure of `greetings.greet` proves a wrong start of this process."""
+        """Returns True if a failure of `greetings.greet` proves a wrong start."""
         return self._token is None and failure in greetings.REFUSALS
 
     def reason(self, index: int, failure: str) -> str:

@@ -10,7 +10,7 @@ from terngrad_tf.distribute.cluster import greetings, introductions, refusals, w
 from terngrad_tf.distribute.communication import peers
 from terngrad_tf.distribute.communication.peers import Tasks
 
-# A process that was started wrongly stays this long, so that the others notice.
+# So that the others notice a wrongly started process.
 _WRONG_SECONDS = 10.0
 
 _joined = None
@@ -20,16 +20,16 @@ def wait_for_peers(tasks: Tasks, timeout: float, token: str | None = None) -> No
     """Waits until all processes have come to this point and reach each other.
 
     TensorFlow itself waits inside one call that ignores Ctrl-C; before 2.21, for an hour. It also
-    accepts any program that answers on a port as the expected process.
+    accepts any program on a port as the expected process.
 
     Args:
         tasks: `peers.Tasks`.
         timeout: seconds.
-        token: token that all must share. Default: none, on all processes.
+        token: token that all must share. Default: none.
 
     Raises:
-        PeerError: processes are missing after `timeout` seconds, or were started with another index
-            or list of processes; or this process cannot listen on its port.
+        PeerError: processes are missing after `timeout`, or were started with another index or list
+            of processes; or this process cannot listen on its port.
     """
     own = str(worker_lists.place_of(tasks, tasks.index))
     with answering(tasks, lambda: own, token) as heard:
@@ -40,14 +40,14 @@ def wait_for_peers(tasks: Tasks, timeout: float, token: str | None = None) -> No
 
 
 def joined_tasks() -> Any:
-    """Returns the `Tasks` of this process's permanent cluster; None before the rendezvous."""
+    """Returns the `Tasks` of this process's cluster; None before the rendezvous."""
     return _joined
 
 
 class _Look:
     """Returns processes that have not met this one, in the format of `peers.unreachable`.
 
-    `heard` are the greeters' names; `deadline` is the end of the rendezvous in `time.monotonic`.
+    `deadline` is in `time.monotonic`.
     """
 
     def __init__(self, heard, tasks, token, deadline):
@@ -62,7 +62,7 @@ class _Look:
 
     def __call__(self, tasks, among):
         own = str(worker_lists.place_of(tasks, tasks.index))
-        # Processes that answered once may have continued by now.
+        # Those that answered may have continued by now.
         asked = set(range(len(tasks.names)) if among is None else among) - self._right.keys()
         answers = peers.of_others(
             tasks, asked, lambda index: greetings.greet(tasks.addresses[index], own, self._token)
@@ -81,7 +81,7 @@ class _Look:
         return missing
 
     def _look(self, tasks, index, answer):
-        """Returns the reason why a greeted process is missing, or None for the right process."""
+        """Returns why a greeted process is missing, or None for the right process."""
         (name, failure), who = answer, tasks.describe(index)
         if failure is not None:
             why = self._refusals.reason(index, failure)
@@ -103,7 +103,7 @@ class _Look:
     def _other_lists(self, tasks, missing, heard):
         """Describes how the lists of processes that do not meet this one differ, one line each.
 
-        Lists may differ, for example if a host has several names, as long as all processes meet.
+        Lists may differ, such as by a host's names, if all processes meet.
         """
         if not missing:
             return []

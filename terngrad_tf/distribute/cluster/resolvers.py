@@ -119,15 +119,11 @@ def workers_only(
 def cluster_of(
     addresses: Sequence[str], index: int
 ) -> tf.distribute.cluster_resolver.ClusterResolver:
-    """Returns the cluster of the workers at these addresses, with this process among them.
+    """Returns the cluster of these workers, the chief first; this process is worker `index`.
 
     Example:
     >>> cluster_of(["a:2222", "b:2222"], 1).task_id
     1
-
-    Args:
-        addresses: list of "host:port", the chief's first.
-        index: index of this process in the list.
     """
     return _resolver({"worker": list(addresses)}, "worker", index)
 

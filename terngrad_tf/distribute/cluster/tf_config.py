@@ -50,7 +50,7 @@ def _check_tf_config(config):
     is_known = isinstance(config, dict) and (not config or not config.keys().isdisjoint(_KEYS))
     _check(config, is_known, 'an object with "cluster" and "task"')
     for key in config:
-        # Platforms add other keys, which are ignored here.
+        # Platforms add other keys.
         hint = did_you_mean(key, _KEYS) if key not in _KEYS else ""
         _check(key, not hint, f'"cluster", "task" or keys unlike them{hint}')
     cluster = config.get("cluster", {})

@@ -6,13 +6,13 @@ import os
 import socket
 import time
 
-# The port is closed: the process has ended, or not yet begun.
+# The process has ended, or not yet begun.
 REFUSED = "connection refused"
 PROBE_SECONDS = 2.0
 
 
 def connection_failure(address: str) -> str | None:
-    """Returns the reason why a TCP connection to "host:port" fails within 2 s, or None."""
+    """Returns why a TCP connection to "host:port" fails within 2 s, or None."""
     try:
         connect(address).close()
     except OSError as error:
@@ -32,7 +32,7 @@ def reason(error: OSError) -> str:
 
 
 class Watch:
-    """Tests connections to other processes, and measures how long they have failed."""
+    """Tests connections, and measures how long they have failed."""
 
     def __init__(self) -> None:
         self._lost_since = {}
@@ -48,10 +48,9 @@ class Watch:
 
 
 def shutdown_sockets(address: str) -> None:
-    """Closes this process's TCP connections to "host:port", if any.
+    """Closes this process's TCP connections to "host:port", on systems with `/proc`.
 
     Code that waits on them gets an error; gRPC would wait a quarter of an hour if a link is cut.
-    Does nothing on systems without `/proc`.
     """
     host, _, port = address.rpartition(":")
     with contextlib.suppress(OSError):
@@ -69,6 +68,6 @@ def shutdown_sockets(address: str) -> None:
 
 
 def _endpoint(sockaddr):
-    """Returns address and port of a socket, with IPv4 addresses in one form for both families."""
+    """Returns address and port of a socket, with one form of IPv4 addresses for both families."""
     address = ipaddress.ip_address(sockaddr[0].partition("%")[0])
     return str(getattr(address, "ipv4_mapped", None) or address), sockaddr[1]

@@ -24,7 +24,7 @@ from terngrad_tf.distribute.communication.peers import (
 )
 
 _POLL_SECONDS = 1.0
-# The first process stores the published values, so it ends only after the others have read them.
+# The first process stores the values, so it ends after the others have read them.
 _LEADER_WAIT_SECONDS = 10.0
 
 _exchanges = itertools.count()
@@ -66,7 +66,6 @@ def all_gather_object(
     key = f"terngrad_tf/shared/{next(_exchanges)}"
     deadline = time.monotonic() + (strategy.start_timeout if timeout is None else timeout)
     with peer_errors(tasks), places.at(f"the exchange of {topic}"):
-        # The place shows if processes are at different places.
         private.publish(f"{key}/{tasks.index}", json.dumps([places.waits_at, topic, value]))
         texts = [read(tasks, i, f"{key}/{i}", topic, deadline) for i in range(len(tasks.names))]
         at, topics, values = zip(*map(json.loads, texts), strict=True)

@@ -15,7 +15,7 @@ from terngrad_tf.distribute.communication.peers import PeerError
 
 # Processes end no step while they agree.
 _AGREE_SECONDS = 60.0
-# Questions without an answer in time cost the first process 25 KB forever, so ask seldom.
+# An unanswered question costs the first process 25 KB forever, so ask seldom.
 _ASK_AGAIN_SECONDS = 3600.0
 _END = "end"
 
@@ -100,7 +100,7 @@ class StepAgreement:
             self._is_closed = True
             if self._tasks is None or error_type is not None:
                 return
-            # Later questions get a step that no process reaches, without waiting for this process.
+            # Later questions get a step that no process reaches.
             with contextlib.suppress(tf.errors.OpError):
                 private.publish(self._key(self._tasks.index), str(self._step))
             key = self._key("asked")
@@ -113,7 +113,7 @@ class StepAgreement:
         try:
             private.publish(key, f"{what} {self._tasks.index}")
         except tf.errors.AlreadyExistsError:
-            pass  # another process asked, maybe for another action: ask again afterwards
+            pass  # maybe for another action: ask again afterwards
         except tf.errors.OpError as error:
             _logger.debug("not asked: %s", error)
 
@@ -136,8 +136,8 @@ class StepAgreement:
                 return
             private.publish(self._key(self._tasks.index), str(self._step))
             if self._is_closed:
-                # The steps ended with an error, such as an agreed stop. Other processes on their
-                # way to it must not wait for an answer.
+                # The steps ended with an error. Processes on their way to it must not wait for an
+                # answer.
                 self._round += 1
                 return
             deadline = time.monotonic() + _AGREE_SECONDS

@@ -2,7 +2,7 @@
 
 A thread of each process measures how long its program waits at a place where all must take part,
 and then asks for the others' places. Processes that came to different places in the same turn can
-never continue. Slow processes are waited for.
+never continue; slow ones can.
 """
 
 import atexit
@@ -26,11 +26,10 @@ from terngrad_tf.distribute.communication.peers import PeerError, Tasks
 # Wait before the first question; the wait then doubles.
 ASK_SECONDS = 15.0
 LOOK_SECONDS = 2.0
-# A process that is stopped in a debugger does not answer.
+# A debugged process does not answer.
 _ANSWER_SECONDS = 10.0
-# Longer waits for late processes are logged.
 TELL_SECONDS = 60.0
-# Questions without an answer cost the first process 25 KB forever, so ask seldom.
+# An unanswered question costs the first process 25 KB forever, so ask seldom.
 _LISTEN_SECONDS = 3600.0
 # The first process stores the messages, so it waits for the others to read its last one.
 _LEAVE_SECONDS = 5.0
@@ -40,7 +39,7 @@ _watch: Any = None
 
 
 def watch(tasks: Tasks | None) -> None:
-    """Watches this process from now on, if it is one of several; every process calls this once."""
+    """Watches this process from now on, if it is one of several; all processes call it once."""
     global _watch
     if _watch is None and tasks is not None and len(tasks.names) > 1:
         _watch = _Watchdog(tasks)
@@ -48,7 +47,7 @@ def watch(tasks: Tasks | None) -> None:
 
 
 def check() -> None:
-    """Raises PeerError if processes were found to wait for each other at different places."""
+    """Raises PeerError if processes wait for each other at different places."""
     if _watch is not None and _watch.failure is not None:
         raise PeerError(_watch.failure)
 
@@ -56,8 +55,7 @@ def check() -> None:
 class _Watchdog:
     """Two threads: one measures how long this process waits, the other receives messages.
 
-    A message asks all processes for their places, or announces that its sender ends. All processes
-    answer. A sender takes the next number.
+    A message, with the next number, asks for places or announces the sender's end; all answer.
     """
 
     def __init__(self, tasks):
@@ -163,7 +161,7 @@ class _Watchdog:
             )
 
     def _behind(self, histories):
-        """Returns the indices of processes that have not come to the place of this process."""
+        """Returns the processes that have not come to this one's place."""
         if not places.seconds_at():
             return []
         length = histories[self._tasks.index].length

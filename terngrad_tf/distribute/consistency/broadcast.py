@@ -13,8 +13,8 @@ from terngrad_tf.distribute.consistency.handshake import compare_processes
 
 # 16 MiB.
 _MAX_WORDS = 1 << 22
-# Messages begin with 64 KiB and adapt to the links' speed: if a message takes longer than
-# TensorFlow's limit for heartbeats, processes consider each other lost.
+# If a message takes longer than TensorFlow's limit for heartbeats, processes consider each other
+# lost; so sizes adapt to the links' speed, from 64 KiB on.
 _FIRST_WORDS = 1 << 14
 _SHORT_SECONDS, _LONG_SECONDS = 0.25, 1.0
 
@@ -66,15 +66,7 @@ def broadcast_variables(
 
 
 def broadcast_matrix(strategy: tf.distribute.Strategy, matrix: np.ndarray) -> None:
-    """Gives the matrices of all processes the chief's values, piece by piece.
-
-    All processes must call it. Does nothing without a cluster.
-
-    Args:
-        strategy: a `TernGradStrategy`.
-        matrix: two dimensions, of equal shape and size of dtype on all processes. Its rows must be
-            contiguous; other processes than the chief overwrite them.
-    """
+    """Gives the matrices of all processes the chief's values, in contiguous rows; all call it."""
     if strategy.extended.process_group is None:
         return
     for row in matrix:
@@ -94,18 +86,16 @@ def broadcast_bytes(strategy: tf.distribute.Strategy, content: bytes, source: in
 
 
 def _from_one(strategy, content, source=0):
-    """Returns the bytes of one process, in whole words; the others' bytes give the length."""
+    """Returns one process's bytes, in whole words; the others' bytes give the length."""
     if not content:
         return content
     words = np.frombuffer(content + bytes(-len(content) % 4), np.int32)
     is_source = strategy.process_index == source
     if not is_source:
-        # Only the source's terms count in the sums.
         words = np.zeros_like(words)
     received, done, size, next_size = [], 0, _FIRST_WORDS, _FIRST_WORDS
     while done < len(words):
         begin = time.monotonic()
-        # The source's clock determines the next size.
         told = np.array([next_size if is_source else 0], np.int32)
         message = tf.constant(np.concatenate([told, words[done : done + size]]))
         total = strategy.extended.process_group.all_reduce_sum(message).numpy()

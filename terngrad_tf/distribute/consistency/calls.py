@@ -32,10 +32,10 @@ from terngrad_tf.distribute.consistency.handshake import compare_processes, diff
 from terngrad_tf.distribute.consistency.written_files import files_of, writers
 from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 
-# Steps between comparisons of weights, and least steps before a comparison at an epoch's end.
+# Steps between comparisons of weights, and least steps before one at an epoch's end.
 _COMPARE_EVERY, _COMPARE_AT_LEAST = 500, 100
 _MOST_PHRASES = 3
-# Compared arguments of calls. Of data, only the presence is compared.
+# Of data, only the presence is compared.
 _COMPARED = (
     "batch_size",
     "epochs",
@@ -72,13 +72,12 @@ class Calls:
 
     @contextlib.contextmanager
     def around(self, method: str, model: keras.Model, arguments: Mapping[str, Any]) -> Iterator:
-        """Context of "fit", "evaluate" or "predict", a method of a model with `arguments` by name.
+        """Context of "fit", "evaluate" or "predict", with `arguments` by name.
 
-        Raises:
-            PeerError: processes have different arguments, or a process was lost.
+        Raises PeerError for different arguments, or a lost process.
         """
         if self._model is not None:
-            # A callback or `fit`'s validation calls, which the comparison for `fit` covers.
+            # In a callback or `fit`'s validation: the comparison for `fit` covers the call.
             yield
             return
         with peers.peer_errors(self._get_strategy().tasks):
@@ -108,7 +107,7 @@ class Calls:
             raise
 
     def stepped(self, model: keras.Model, is_epoch_end: bool) -> None:
-        """Called after each step of `fit` and at the end of each epoch."""
+        """Called after each step of `fit` and each epoch."""
         if model is not self._model:
             return
         self._steps += not is_epoch_end
@@ -166,7 +165,7 @@ class Calls:
     def _equalize(self):
         """Gives all processes the chief's variables if they differ, with a warning."""
         self._steps = 0
-        # Between exchanges, processes legitimately have different statistics.
+        # Statistics legitimately differ between exchanges.
         if not _is_local(self._model) or not _is_between_exchanges(self._model):
             equalize_variables(self._get_strategy(), private.agreed_variables(self._model))
 
@@ -174,8 +173,8 @@ class Calls:
 def _take_noise(strategy, variables):
     """Gives all processes the chief's averages of noise.
 
-    Not in `optimizer.variables`, which a user's loop takes from the chief. They are small and use
-    the coordination service, so a replica may call this.
+    Not in `optimizer.variables`, which a user's loop takes from the chief. Uses the coordination
+    service, so a replica may call this.
     """
     if not variables:
         return
@@ -195,10 +194,10 @@ def _take_noise(strategy, variables):
 
 
 def _settings(calls, method, model, arguments):
-    """Returns the settings that must be equal, in sections: `{section: {key: value}}`."""
+    """Returns the settings that must be equal: `{section: {key: value}}`."""
     compiled = private.compiled_with(model)
     optimizers = _optimizers(model)
-    # Current rates are variables: all processes take the chief's.
+    # Current rates are variables, taken from the chief.
     optimizers |= {k: v for k, v in calls.rates(model).items() if _is_rate(k, optimizers.get(k))}
     given = {name: "given" for name in _GIVEN if arguments.get(name) is not None}
     return {
@@ -240,12 +239,7 @@ def _is_rate(key, value):
 
 
 def differences(settings: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
-    """Returns one line for each section of settings that differs between processes.
-
-    Args:
-        settings: `{section: {key: value}}` of each process.
-        names: name of each process.
-    """
+    """Returns one line for each differing section of the processes' `{section: {key: value}}`."""
     lines = []
     for section in settings[0]:
         each = [one[section] for one in settings]

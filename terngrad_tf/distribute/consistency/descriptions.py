@@ -1,7 +1,6 @@
 """Describes the arguments of Keras by values that JSON can hold, so that processes compare them.
 
-Paths, and names, which Keras numbers, may differ and are left out. Code is described by its name
-and constants.
+Paths, and names, which Keras numbers, may differ. Code is described by its name and constants.
 """
 
 import collections
@@ -22,7 +21,7 @@ import tensorflow as tf
 # Deeper configurations contain themselves.
 _MOST_LEVELS = 20
 _DIGITS = 12
-# Locations of classes, and shapes of batches, which differ by process.
+# Locations of classes; shapes of batches differ by process.
 _LEFT_OUT = (
     "name",
     "module",
@@ -110,10 +109,7 @@ def describe_model(model: keras.Model) -> Any:
 
 
 class _ModelConfig:
-    """A model with a configuration: its own, or its layers' if it has none.
-
-    The configuration of a subclassed model contains only its constructor's arguments.
-    """
+    """A model with its configuration, or its layers' if it has none, as if subclassed."""
 
     def __init__(self, model):
         self._model = model
@@ -156,7 +152,7 @@ def _describe_mapping(value, within):
     return {"class": kind, **named, **described, **within(rest)}
 
 
-# Key of a layer's name, to which its model's configuration refers.
+# A layer's name in its model's configuration.
 _NAME = "its name"
 _INPUT = "InputLayer"
 
@@ -164,7 +160,7 @@ _INPUT = "InputLayer"
 def _numbered(description):
     """Returns a model's description with numbers in place of the layers' names.
 
-    Inputs are left out: a model built by its data has none before.
+    Without inputs, which a model built by its data lacks before.
     """
     numbers, counts = {}, collections.Counter()
     for layer in _layers(description):
@@ -235,7 +231,7 @@ def _describe_function(value):
 
 
 def _constants(code):
-    """Yields the numbers and texts in a function and its inner functions."""
+    """Yields numbers and texts in a function and its inner functions."""
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _constants(constant)

@@ -63,7 +63,7 @@ def equalize_variables(
 
 
 def _different(strategy, digests):
-    """Returns a bool array `[processes, digests]`, True for digests unlike the first process's."""
+    """Returns bools `[processes, digests]`, True for digests unlike the first process's."""
     each = gather_digests(strategy, digests)
     return (each != each[0]).any(axis=-1)
 

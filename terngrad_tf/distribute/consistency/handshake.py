@@ -1,6 +1,6 @@
 """Checks that all processes of a cluster were started alike, before they train together.
 
-With different code, options or models they may train without an error, and give a wrong result.
+Otherwise they may train without an error, and give a wrong result.
 """
 
 import functools
@@ -52,10 +52,7 @@ def compare_processes(
 
 
 def diff(metadata: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
-    """Returns one phrase for each entry that differs between processes.
-
-    Such as "seed is 1 on worker 0, worker 2 but 5 on worker 1", for one dict per process.
-    """
+    """Returns phrases on differing entries: "seed is 1 on worker 0, worker 2 but 5 on worker 1"."""
     phrases = []
     for key in sorted(set().union(*metadata)):
         holders = {}
@@ -73,7 +70,7 @@ def diff(metadata: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[st
 def strategy_metadata(
     gradient_ops: Any, num_local: int, num_processes: int, communication: str
 ) -> dict[str, Any]:
-    """Returns the settings that two processes must share for their strategies to match."""
+    """Returns the settings that matching strategies share."""
     return (
         shared_values(gradient_ops.quantization)
         | shared_values(gradient_ops.options)
@@ -88,7 +85,7 @@ def strategy_metadata(
 
 
 def code_metadata() -> dict[str, Any]:
-    """Returns the code and versions that all processes of a cluster must share."""
+    """Returns the code and versions that all processes must share."""
     return {
         "code": code_digest(),
         "terngrad_tf": __version__,
@@ -106,9 +103,6 @@ def compare_models(
         strategy: strategy that reduces the gradients.
         gradients: a local tensor or `tf.IndexedSlices` for each gradient.
         ternary_positions: positions of the gradients to be rounded.
-
-    Raises:
-        PeerError: number, order, shapes, dtypes or rounding of the gradients differ.
     """
     if getattr(strategy, "tasks", None) is None:
         return

@@ -10,23 +10,22 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# Rows and components of a batch that count.
+# Of a batch, that count.
 _MAX_ROWS = 32
 _MAX_COMPONENTS = 8
-# Bytes at a file's end that count, and the longest name of a file.
+# Bytes at a file's end that count, and the longest file name.
 _TAIL, _MAX_NAME = 64, 1000
-# Processors of different kinds round preprocessing differently.
+# Processors round preprocessing differently.
 _TOLERANCE = 1e-4
-# Equal rows of a component prove equal examples if they are unlikely by chance, unlike few classes.
+# Equal rows prove equal examples if they are unlikely by chance, unlike few classes.
 _TELLING_BITS = 20.0
 
 
 def signature_of_batch(batch: Any) -> list[Any]:
     """Returns a few numbers that distinguish a batch from others.
 
-    A list that JSON can hold: for each component the kind, the number of rows, and a number for
-    each of the first rows. Small changes of floats change their numbers little; the numbers of file
-    names depend on the files' contents.
+    For each component the kind, the number of rows, and a number for each of the first rows. Small
+    changes of floats change their numbers little; the numbers of file names depend on the contents.
 
     Example:
     >>> signature_of_batch((np.zeros([2, 3]), np.array([1, 2], np.int64)))
@@ -44,8 +43,8 @@ def signature_of_elements(elements: Iterable[Any]) -> list[Any]:
 def are_alike(signatures: Sequence[list[Any]], are_distorted: bool = True) -> bool:
     """Returns True if batches, given by their signatures, hold the same examples.
 
-    With `are_distorted`, processes may distort images at random; one equal component that
-    distinguishes examples, such as labels, then suffices.
+    If images may be distorted at random, one equal component that distinguishes examples, such as
+    labels, suffices.
     """
     first = signatures[0]
     if any(_kinds(other) != _kinds(first) for other in signatures[1:]):
@@ -88,7 +87,7 @@ def _checksum_of_text(row):
 
 
 def _content(text):
-    """Returns a text; for a file's name, the file's size and end: copies may have any path."""
+    """Returns a text; for a file's name, which may differ by copy, the file's size and end."""
     content = text if isinstance(text, bytes) else str(text).encode()
     if len(content) < _MAX_NAME:
         with contextlib.suppress(tf.errors.OpError, UnicodeError, ValueError):

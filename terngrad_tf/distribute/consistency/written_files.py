@@ -9,7 +9,7 @@ import keras
 
 from terngrad_tf.distribute.consistency.descriptions import digest
 
-# {callback: attribute with its path}. Other callbacks, and subclasses, may do more than write.
+# {callback: attribute with its path}. Others, and subclasses, may do more than write.
 _WRITERS = {
     keras.callbacks.CSVLogger: "filename",
     keras.callbacks.ModelCheckpoint: "filepath",

@@ -1,8 +1,8 @@
 """Elastic clusters: the workers that are present agree to train together.
 
-Workers greet each other at their own ports before TensorFlow listens there. From the generations
-and saved states that they send, `membership` derives who is needed and who is the next chief. The
-chief proposes the members of the next generation, and each agrees by writing it to a file.
+Workers greet each other before TensorFlow listens at their ports. From the generations and saved
+states that they send, `membership` derives who is needed and who is the next chief. The chief
+proposes the next members, and each agrees by writing the generation to a file.
 """
 
 import contextlib
@@ -32,10 +32,10 @@ _POLL_SECONDS = 0.3
 _WATCH_SECONDS = 3.0
 _FIRST_REPORT_SECONDS = 10.0
 _REPORT_SECONDS = 60.0
-# Time for a generation's members to greet each other before they try again.
+# Time for members to greet each other before they try again.
 _SETTLE_SECONDS = 30.0
 _AGREE_SECONDS = 15.0
-# A misconfigured worker stays this long, so that the others can see why.
+# So that the others can see why a worker ends.
 _WRONG_SECONDS = 10.0
 _MOST_TOLD = 2
 _DIFFERENT = "was started differently: all workers need the same list of workers and equal options"
@@ -231,10 +231,7 @@ class _Meeting:
         self._next_report = time.monotonic() + _FIRST_REPORT_SECONDS
 
     def agree(self):
-        """Returns when `file` holds a generation with this process as a member.
-
-        Raises PeerError if the workers do not agree in time.
-        """
+        """Returns when `file` holds a generation with this process; PeerError if too late."""
         self._proposal = self._enough_since = None
         with rendezvous.answering(self.tasks, self._introduction, self.token) as heard:
             while not self._look(heard):
@@ -265,7 +262,7 @@ class _Meeting:
         last, states = self._known(there)
         if self._is_own_turn(last, states, coming=told.keys() - there.keys()):
             order = last.order(states)
-            # States may come from a cluster of other workers.
+            # Of a cluster of other workers, too.
             before = max([last.number, *(s.generation for s in states.values() if s is not None)])
             generation = Generation(before + 1, order, self.num_copies, self.state)
             self._settle_until = time.monotonic() + _AGREE_SECONDS
@@ -276,7 +273,7 @@ class _Meeting:
         return False
 
     def _agrees(self, there):
-        """Agrees to a generation that another worker proposes; False if none does."""
+        """Agrees to another worker's proposal; False if there is none."""
         for other in there.values():
             proposal = other.proposal
             if proposal is None or proposal.runs.get(self.tasks.index) != self._run:
@@ -308,9 +305,9 @@ class _Meeting:
         return order[0] == self.tasks.index
 
     def _all_agreed(self, answers, told):
-        """True if all agreed to this worker's proposal, which it drops after a while."""
+        """True if all agreed to this worker's proposal, dropped after a while."""
         number, workers = self._proposal.generation.number, self._proposal.runs
-        # A worker that no longer sends introductions has moved on to the rendezvous.
+        # A worker without introductions has moved on to the rendezvous.
         agreed = all(
             told[i].generation.number >= number if i in told else answers[i][0] is not None
             for i in workers
@@ -335,7 +332,7 @@ class _Meeting:
             if why is not None:
                 self._wrong[index] = f"{self.tasks.describe(index)} {why}"
         right = told.keys() - self._wrong.keys()
-        # A process with another list of workers may be out of reach.
+        # Workers with other lists may be out of reach.
         for other in _introduced(heard.latest_names()):
             if other.cluster != self.key and other.worker not in right:
                 self._wrong.setdefault(other.worker, f"worker {other.worker} {_DIFFERENT}")
@@ -345,7 +342,7 @@ class _Meeting:
             raise PeerError("; ".join(list(self._wrong.values())[:_MOST_TOLD]))
 
     def _wait(self, last, states, answers):
-        """Logs from time to time why training cannot start; raises PeerError at the deadline."""
+        """Logs at times why training cannot start; raises PeerError at the deadline."""
         now = time.monotonic()
         if self._enough_since and now < self._enough_since + self.join_timeout + _SETTLE_SECONDS:
             return
@@ -353,7 +350,7 @@ class _Meeting:
             failure == greetings.OTHER_PROGRAM or (name and decode(name) is None)
             for name, failure in answers.values()
         ):
-            # Other workers train, and admit this one after their next save.
+            # The others admit this one after their next save.
             self._deadline = now + self.start_timeout
         if now < min(self._next_report, self._deadline):
             return

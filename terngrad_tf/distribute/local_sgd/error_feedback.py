@@ -10,11 +10,7 @@ from terngrad_tf.distribute import private
 
 
 class WholeChanges:
-    """Lets exchanges take changes whole.
-
-    Attributes:
-        are_of_one_size: whether all non-zero elements of an exchanged tensor have one size.
-    """
+    """Lets exchanges take changes whole, with elements of many sizes."""
 
     are_of_one_size = False
 
@@ -34,15 +30,14 @@ class ErrorFeedback:
         y_k = the largest elements of all d_k, in each weight with their mean size, 0 elsewhere
         e_k = d_k - y_k
 
-    The stream of the codes of `y_k` takes `bits_per_element`. The replicas' mean sizes are rounded
-    to the largest without bias. Weights whose changes travel as floats, and all weights in float
-    steps, are exchanged whole.
+    The codes of `y_k` take `bits_per_element`. The replicas' mean sizes are rounded to the largest
+    without bias. Float changes, and all in float steps, are exchanged whole.
 
     Args:
-        op: `TernaryAllReduce` by which changes are exchanged.
+        op: `TernaryAllReduce`.
         devices: devices of the local replicas.
         paths: paths of the optimizer's variables.
-        left: remainders, distributed variables like the optimizer's, with a copy for each replica.
+        left: remainders, distributed variables with a copy for each replica.
 
     Source: Sattler et al., Robust and communication-efficient federated learning from non-IID data,
     IEEE TNNLS 2020 (arXiv 1903.02891); Sarfi et al., Communication efficient LLM pre-training with

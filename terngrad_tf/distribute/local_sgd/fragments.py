@@ -13,8 +13,8 @@ from terngrad_tf.common.arguments import check, is_integer
 def divide(sizes: Sequence[int], num_groups: int) -> list[list[int]]:
     """Divides tensors into groups, lists of positions, with about the same number of elements.
 
-    Tensors, largest first, go to the group with the fewest elements so far. The largest group is
-    then at most a third larger than in the best division. No group is empty.
+    Tensors, largest first, go to the group with the fewest elements. The largest group is at most a
+    third larger than in the best division. No group is empty.
 
     Example:
     >>> divide([6, 1, 4, 3], 2)
@@ -27,7 +27,7 @@ def divide(sizes: Sequence[int], num_groups: int) -> list[list[int]]:
     """
     rule = f"must be at most the number of weights, {len(sizes)}"
     check(num_groups <= len(sizes), "fragments", rule, num_groups)
-    # Else groups of empty tensors might stay empty.
+    # No group stays empty, even of empty tensors.
     groups: list[Any] = [(0, number, []) for number in range(num_groups)]
     for position in sorted(range(len(sizes)), key=lambda position: -sizes[position]):
         total, number, members = heapq.heappop(groups)
@@ -45,9 +45,6 @@ class Turns:
         sync_every: steps from one exchange of a group to its next.
         fragments: number of groups.
         overlap: steps from an exchange's start to its end, which precedes the next start.
-
-    Raises:
-        ValueError: an attribute is out of range.
     """
 
     sync_every: int
@@ -86,11 +83,11 @@ class Turns:
         return self.group_after(steps - self.overlap)
 
     def is_end_after(self, steps: Any) -> Any:
-        """True if an exchange ends after `steps` steps; a bool scalar tensor."""
+        """True if an exchange ends after `steps` steps; a bool tensor."""
         return tf.equal((steps - self.overlap) % self.interval, 0)
 
     def is_renewed_after(self, steps: Any, group: int) -> Any:
-        """True if replicas take the shared values of a group, because the last step exchanged it.
+        """True if replicas take a group's shared values, because the last step exchanged it.
 
         With `overlap`, only after early exchanges: others mix the values.
         """

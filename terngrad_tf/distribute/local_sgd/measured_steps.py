@@ -14,7 +14,7 @@ from terngrad_tf.distribute.local_sgd.schedule import FitSchedule
 from terngrad_tf.distribute.wire_selection import links
 from terngrad_tf.distribute.wire_selection.exchange_model import nearly_quickest
 
-# Periods to choose from. Fewer steps cost less accuracy.
+# Fewer steps cost less accuracy.
 PERIODS = (1, 2, 4, 8, 16, 32)
 # Beside the first, which traces functions and connects processes.
 _MEASURED_EXCHANGES = 2
@@ -34,15 +34,15 @@ def expected_seconds(step: float, exchange: float) -> dict[int, float]:
 class MeasuredSteps(FitSchedule):
     """A schedule of a fixed number of steps that the first steps of `fit` choose.
 
-    The first steps exchange every 2 steps and are measured. Then all processes take the same number
-    from `PERIODS`: the slowest process's steps count, and the exchanges of the process that waited
-    the least for others.
+    These exchange every 2 steps and are measured. Then all processes take the same number from
+    `PERIODS`, by the slowest process's steps and the exchanges of the process that waited the
+    least.
 
     Args:
         updates: the outer optimizer's updates, of one group of weights.
         steps: integer variable, steps since the last exchange.
         iterations: integer variable, all steps.
-        period: integer variable, so that a saved run keeps it; 0 until it is chosen.
+        period: integer variable, saved; 0 until it is chosen.
     """
 
     def __init__(

@@ -15,10 +15,7 @@ from terngrad_tf.distribute.steps.local_steps_optimizer import LocalStepsOptimiz
 def turns_of(
     sync_every: Any, sync_seconds: float | None, fragments: int, overlap: int
 ) -> Turns | None:
-    """After which steps groups are exchanged; None if time or a measurement decides.
-
-    Raises ValueError if an argument is out of range.
-    """
+    """After which steps groups are exchanged; None if time or a measurement decides."""
     if sync_seconds is None and sync_every != AUTO:
         is_known = sync_every is None or is_integer(sync_every, 1)
         rule = f'must be a positive integer or "{AUTO}"'
@@ -47,13 +44,13 @@ def check_mixing(alpha: Any, error_feedback: Any) -> None:
 def optimizers_of(
     inner: Any, outer: Any, sync_every: Any, sync_seconds: float | None
 ) -> tuple[keras.optimizers.Optimizer, keras.optimizers.Optimizer]:
-    """The inner and the outer optimizer; `outer` None stands for the default.
+    """The inner and the outer optimizer, by default for None.
 
     Raises:
         ValueError: an optimizer has an option that belongs to the other, or to neither.
     """
     if outer is None:
-        # A number of steps chosen later cannot set the momentum.
+        # The number of steps is chosen later.
         momentum = 0.0 if sync_every == AUTO else default_outer_momentum(sync_every)
         outer = keras.optimizers.SGD(1.0, momentum=momentum, nesterov=momentum > 0)
     inner, outer = keras.optimizers.get(inner), keras.optimizers.get(outer)
@@ -76,10 +73,7 @@ def optimizers_of(
 
 
 def has_error_feedback(error_feedback: bool | None, quantization: Any) -> bool:
-    """True if exchanges use error feedback; None: if the strategy has a budget.
-
-    Raises ValueError without a budget that error feedback could meet.
-    """
+    """True if exchanges use error feedback, which needs a budget; by default if there is one."""
     has_budget = quantization.bits_per_element is not None
     rule = "must go with the strategy's `bits_per_element`"
     check(has_budget or not error_feedback, "error_feedback", rule, error_feedback)

@@ -8,7 +8,7 @@ def default_outer_momentum(sync_every: int | None) -> float:
     """Returns the outer optimizer's default Nesterov momentum, `1 - 16 / sync_every` in 0 to 0.5.
 
     Momentum does harm if exchanges follow each other about as quickly as the steps that an inner
-    momentum of 0.9 averages. None: time decides, which counts as many steps.
+    momentum of 0.9 averages. None: time decides.
 
     Example:
     >>> [default_outer_momentum(steps) for steps in (1, 16, 32, 128)]

@@ -27,12 +27,11 @@ class OverlappedExchange(WaitedExchange):
         w_k = alpha * w_k + (1 - alpha) * w
 
     Only the stored changes are saved: if a run resumes between `send` and `receive`, then `receive`
-    starts the exchange again, with the same result.
+    repeats the exchange, with the same result.
 
     Args:
         updates: the outer optimizer's updates.
-        copies: distributed variables like the weights, with a copy for each replica, that store the
-            changes.
+        copies: distributed variables like the weights that store the changes.
         alpha: share of a replica's weights in the mixture.
 
     Raises:
@@ -120,7 +119,7 @@ class OverlappedExchange(WaitedExchange):
                 )
             return [private.local_tensors(total)[0] for total in sums]
 
-        # The name distinguishes collectives that run concurrently.
+        # Distinguishes collectives that run concurrently.
         exchange.__name__ = f"exchange_under_way_{next(_numbers)}"
         with tf.init_scope():
             signature = [tf.TensorSpec([], tf.int64)]

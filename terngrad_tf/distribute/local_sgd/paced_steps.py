@@ -12,7 +12,7 @@ from terngrad_tf.distribute import private
 from terngrad_tf.distribute.local_sgd.outer_updates import OuterUpdates
 from terngrad_tf.distribute.local_sgd.schedule import FitSchedule
 
-# Most growth of a plan: a speed measured over few steps may be far off.
+# Limits plans: a speed over few steps may be far off.
 _GROWTH = 4
 _NO_MESSAGES = (
     "`sync_seconds` must go with steps that send no messages, because processes take different"
@@ -22,18 +22,13 @@ _NO_MESSAGES = (
 
 
 def own_steps(step: int, planned: int, of_round: int) -> int:
-    """Own steps that a process takes in one step of `fit`.
+    """Own steps that a process takes after `step` of the `of_round` steps of `fit` in a round.
 
-    They are spread evenly over the round, the first in its first step.
+    The `planned` steps are spread evenly, beginning with the first.
 
     Example:
     >>> [own_steps(step, 2, 4) for step in range(4)], [own_steps(step, 6, 4) for step in range(4)]
     ([1, 0, 1, 0], [2, 1, 2, 1])
-
-    Args:
-        step: earlier steps of `fit` in the round.
-        planned: own steps in the round.
-        of_round: steps of `fit` in the round.
     """
     return -(-(step + 1) * planned // of_round) + (-step * planned // of_round)
 
@@ -62,10 +57,10 @@ class PacedSteps(FitSchedule):
     """A schedule by time, in which each process takes as many steps as it has time for.
 
     A round, from one exchange to the next, has the same number of steps of `fit` on all processes.
-    In each of them a process takes none, one or several *own* steps, as planned when the round
-    began. At its end processes exchange their numbers of examples and their plans for the next
-    round, whose number of steps of `fit` is the mean of the plans. A change counts by the examples
-    `n_k` that it was learned from:
+    In each a process takes none, one or several *own* steps, as planned when the round began. At
+    its end processes exchange their numbers of examples and their plans for the next round, whose
+    number of steps of `fit` is the mean of the plans. A change counts by its number of examples
+    `n_k`:
 
         g = sum_k n_k (w - w_k) / sum_k n_k
 
@@ -108,7 +103,7 @@ class PacedSteps(FitSchedule):
         return int(private.local_tensors(self._counts)[0].numpy()[2])
 
     def restored(self) -> None:
-        """Makes the next step read the variables and start the clock again."""
+        """Makes the next step read the variables and start the clock."""
         self._is_begun = False
         self._since: float | None = None
 
@@ -123,12 +118,8 @@ class PacedSteps(FitSchedule):
     def run_step(self, step: Callable[[], Any], size: int) -> Any:
         """Takes one step of `fit`, and exchanges at the end of a round.
 
-        Args:
-            step: function that takes own steps and returns logs.
-            size: number of these steps (Keras' `steps_per_execution`), which count as one here.
-
-        Returns:
-            Logs; in a cluster, means over all processes as of the last exchange.
+        `step` takes `size` own steps (Keras' `steps_per_execution`), which count as one here. The
+        logs are means over all processes as of the last exchange.
         """
         is_first = not self._is_begun
         if is_first:
@@ -152,9 +143,9 @@ class PacedSteps(FitSchedule):
         return self._agreed(self._latest, is_due or is_first)
 
     def synchronize(self, steps: int | None = None) -> None:
-        """Exchanges the changes since the last exchange, and begins a round; `steps` is unused."""
+        """Exchanges the changes, and begins a round; `steps` is unused."""
         counts_of_replicas = private.local_tensors(self._counts)
-        # Reading waits for the queued steps of a GPU.
+        # Waits for the queued steps of a GPU.
         found = [counts.numpy() for counts in counts_of_replicas]
         if self._since is not None:
             self._plan.add(self._taken, time.monotonic() - self._since)

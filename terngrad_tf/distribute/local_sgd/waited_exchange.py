@@ -27,7 +27,7 @@ class WaitedExchange:
         self.updates.apply(group, self.updates.changes(group))
 
     def receive(self, group: int) -> None:
-        """Ends the exchange of a group that is under way; here none ever is."""
+        """Ends an exchange under way; here none ever is."""
         raise NotImplementedError
 
     def forget(self) -> None:

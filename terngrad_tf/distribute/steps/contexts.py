@@ -48,10 +48,7 @@ def gradients_are_of_one_size() -> bool:
 def keras_loop(
     kind: str | None, optimizer: keras.optimizers.Optimizer | None = None
 ) -> contextlib.AbstractContextManager[None]:
-    """Context of a step of Keras' loop, of a model with this optimizer.
-
-    `kind` is "train", "test" or "predict"; None for code that belongs to no step.
-    """
+    """Context of a step of Keras' loop: "train", "test" or "predict"; None outside of steps."""
     return _within("loop", (kind, local_steps_optimizer(optimizer) if kind == "train" else None))
 
 

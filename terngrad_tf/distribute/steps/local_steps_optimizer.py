@@ -14,7 +14,7 @@ class LocalStepsOptimizer(keras.optimizers.Optimizer):
         raise NotImplementedError
 
     def synchronize(self) -> None:
-        """Exchanges the changes since the last exchange; all processes call this together."""
+        """Exchanges the changes since the last exchange; all processes call it."""
         raise NotImplementedError
 
     def run_step(self, step: Callable[[], Any], size: int) -> Any:
@@ -24,7 +24,7 @@ class LocalStepsOptimizer(keras.optimizers.Optimizer):
     def agree_on_logs(self, logs: Any, reduce: Callable[[Any], Any]) -> Any:
         """Returns a step's logs for callbacks: a structure of tensors, the same on all processes.
 
-        `reduce` returns the mean of such a structure over processes.
+        `reduce` takes such a structure's mean over processes.
         """
         raise NotImplementedError
 

@@ -23,7 +23,7 @@ class MessageGuard:
 
     @contextlib.contextmanager
     def refusing(self, reason: str | None) -> Iterator[None]:
-        """Context in which `check` raises an error with this message, or none if it is None."""
+        """Context in which `check` raises this message, unless it is None."""
         previous, self._reason = self._reason, reason
         try:
             yield
@@ -31,6 +31,6 @@ class MessageGuard:
             self._reason = previous
 
     def check(self) -> None:
-        """Raises ValueError if the step must send nothing; called before a message is sent."""
+        """Raises ValueError if the step must send nothing."""
         if self._reason is not None:
             raise ValueError(self._reason)

@@ -18,10 +18,8 @@ from terngrad_tf.distribute.steps.plain_variable import PlainVariable
 class LastStep:
     """Keeps a value for each traced step, and returns the value of the step that ran last.
 
-    A step's Python code runs only when the step is traced, so a variable notes which one ran.
-
-    Args:
-        num_counts: numbers that only the running step knows. Default 1.
+    Python code runs only at tracing, so a variable notes the step that ran. Beside the value it
+    holds `num_counts` numbers.
     """
 
     def __init__(self, num_counts: int = 1) -> None:
@@ -32,9 +30,7 @@ class LastStep:
     def record(self, known: Any, *counts: Any) -> None:
         """Adds to the step under construction a note that it ran.
 
-        Args:
-            known: value that `latest` returns after the step; compared by value.
-            *counts: scalar integers, tensors if only the running step knows them.
+        `latest` returns `known`, compared by value, and the counts, scalar integers or tensors.
         """
         if known not in self._known:
             self._known.append(known)
@@ -54,7 +50,7 @@ class LastStep:
 
 
 class TrafficLog:
-    """`Traffic` of the latest exchanges, of each group of variables that is exchanged together."""
+    """`Traffic` of the latest exchanges, of each group of variables exchanged together."""
 
     def __init__(self) -> None:
         self._last_step = LastStep()
@@ -72,7 +68,7 @@ class TrafficLog:
         return None if latest is None else self._groups[latest[0]].latest
 
     def of(self, groups: Sequence[Sequence[int]]) -> Traffic | None:
-        """The sum of the latest exchanges of groups; None until each group was exchanged."""
+        """The sum of the groups' latest exchanges; None until each was exchanged."""
         known = [self._groups[tuple(g)].latest for g in groups if tuple(g) in self._groups]
         parts = [part for part in known if part is not None]
         return functools.reduce(operator.add, parts) if len(parts) == len(groups) else None
@@ -115,7 +111,7 @@ class _Exchanges:
             return None
         traffic, received_bytes, float32_bytes = latest
         streams = self.streams.latest
-        # Another model with the same number of variables may send no streams.
+        # Another model with as many variables may send no streams.
         if streams is not None and streams[0] == traffic:
             received = traffic.received_bytes + streams[1]
             traffic = dataclasses.replace(traffic, received_bytes=received)

@@ -9,9 +9,9 @@ from terngrad_tf.distribute.telemetry import statistics
 from terngrad_tf.ternary import random_bits
 from terngrad_tf.ternary.fused import compiled
 
-# Numbers in a sketch, whose squared length is off by sqrt(2 / size), 1.6 %.
+# Its squared length is off by sqrt(2 / size), 1.6 %.
 _SKETCH = 8190
-# Gradients take the random bits of tensors from 0 on, and the way back takes tensor -1.
+# Gradients take tensors from 0 on, and the way back takes -1.
 _FIRST_TENSOR = -2
 _SIGN_BIT = 2**31
 
@@ -19,17 +19,17 @@ _SIGN_BIT = 2**31
 def measure(buckets: Sequence[Any], sums: Sequence[Any]) -> tf.Tensor:
     """Compares the reduced gradients of a step, r, with the sum of the replicas' float ones, g.
 
-    Both are vectors of all elements. In one process the result is exact. Several processes sum
-    their parts of `r.g`, and estimate the lengths of g and r - g by sketches: each process adds its
-    elements, with random signs that all processes share, into 8,190 numbers, and these are summed.
+    In one process the result is exact. Several sum their parts of `r.g`, and estimate the lengths
+    of g and r - g by sketches: each process adds its elements, with random signs that all processes
+    share, into 8,190 numbers, and these are summed.
 
     Args:
         buckets: list of `exchange.Bucket`.
-        sums: for each bucket, list of the T reduced tensors on the first local device.
+        sums: for each bucket, the T reduced tensors on the first local device.
 
     Returns:
         float64 `[3]`: the share of non-zero codes of each process's first replica; the cosine `r.g
-        / (|r| |g|)`; and the relative error `|r - g| / |g|`. Undefined values are NaN.
+        / (|r| |g|)`; the relative error `|r - g| / |g|`. Undefined values are NaN.
 
     Source: Alon, Matias and Szegedy, The space complexity of approximating the frequency moments,
     STOC 1996.

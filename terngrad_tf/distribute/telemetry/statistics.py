@@ -62,7 +62,7 @@ class _Record(Observer):
 
         def now():
             counts = count_codes(bucket)
-            # A Python function, because the strategy would mirror variables.
+            # The strategy would mirror variables.
             return tf.py_function(keep, [step, scales, counts], tf.int64)
 
         def keep(step, scales, counts):
@@ -81,15 +81,15 @@ class _Record(Observer):
 def count_codes(bucket: Any) -> tf.Tensor:
     """Counts the codes of a bucket's T tensors below, at and above 0: int64 `[T, 3]`.
 
-    Rounds the first local replica's gradients once more, because the exchange makes and adds words
-    in one pass.
+    Rounds the first local replica's gradients once more: the exchange makes and adds words in one
+    pass.
     """
     if bucket.rotation:
         return _count_rotated(bucket)
     large = [i for i, size in enumerate(bucket.sizes) if size >= _LARGE]
     small = [i for i, size in enumerate(bucket.sizes) if size < _LARGE]
     counts, flat = {}, tf.constant([-1])
-    # Counting small tensors together takes less tracing but holds all of their codes.
+    # Together they take less tracing but more memory.
     for positions in [[i] for i in large] + [small] * bool(small):
         codes = bucket.quantization.sum_codes(
             [[bucket.gradients[0][i] for i in positions]],
@@ -136,6 +136,6 @@ def _count_rotated(bucket):
     tf.function, input_signature=[tf.TensorSpec([None], tf.float32)], autograph=False
 )
 def _count_signs(codes):
-    """Numbers of codes below 0, at 0 and above 0: int64 `[3]`."""
+    """Numbers of codes below, at and above 0: int64 `[3]`."""
     signs = tf.sign(codes)
     return tf.stack([tf.math.count_nonzero(tf.equal(signs, sign)) for sign in (-1, 0, 1)])

@@ -101,7 +101,7 @@ class Lap:
     """
 
     def __init__(self, context: Any, brought: Any, starts: Any):
-        # Operations of a GPU only queue its work, and end before the work does.
+        # Operations of a GPU end before its queued work does.
         self._is_measured = "GPU" not in context.devices[0]
         self._messages, self._num_of_scales = [], 0
         self._is_encoded = starts is not None
@@ -130,7 +130,7 @@ class Lap:
         return now, tf.nest.pack_sequence_as(tensors, later)
 
     def message(self, start: tf.Tensor, finish: tf.Tensor) -> None:
-        """Notes a message that was sent at `start` and received at `finish`."""
+        """Notes a message's times."""
         self._messages.append((start, finish))
 
     def scales_shared(self) -> None:
@@ -144,7 +144,7 @@ class Lap:
             return self.finish - self.start if phase == "exchange" else nothing
         if phase == "scale":
             unknown = tf.constant(math.nan, tf.float64)
-            # A scale may be found before a thread reads the clock.
+            # The scale may precede the reading of the clock.
             found = tf.maximum(self._scaled - self.start, nothing)
             return found if self._finds_scales else unknown
         if phase == "exchange":

@@ -14,10 +14,10 @@ from terngrad_tf.distribute.wire_selection.exchange_model import (
     option_of,
 )
 
-# Smaller differences between modes are not reported.
+# Smaller gains are not reported.
 _NOTICED = 0.05
 _LOCAL_STEPS = 32
-# Seconds a byte takes in TensorFlow's transport besides the link's, see benchmarks/scaling.py.
+# Of a byte in TensorFlow's transport besides the link's, see benchmarks/scaling.py.
 _TRANSPORT_SECONDS = 4.8e-9
 
 

@@ -24,12 +24,9 @@ MODES = (FLOAT, FOUR_BITS, *(name for name in wires.WIRES if name != "auto"))
 
 @dataclasses.dataclass(frozen=True)
 class ExchangeModel:
-    """Expected seconds of an exchange.
+    """Expected seconds of an exchange of a job's tensors.
 
-    Args:
-        job: `plan.Job`, the exchanged tensors.
-        link: `links.Link`.
-        nonzero_share: share of the codes that are not 0.
+    `nonzero_share` is the share of non-zero codes.
     """
 
     job: Any
@@ -104,7 +101,7 @@ def nearly_quickest(seconds: Mapping[_Key, float]) -> _Key:
 
 
 def in_order(seconds: Mapping[str, float]) -> str:
-    """Returns modes and their milliseconds, the quickest first, such as "ternary 44.3, ..."."""
+    """Returns modes and their milliseconds, the quickest first: "ternary 44.3, ..."."""
     modes = sorted(seconds, key=seconds.__getitem__)
     return ", ".join(f"{mode} {_shown(1e3 * seconds[mode])}" for mode in modes)
 
@@ -114,7 +111,7 @@ def _shown(milliseconds):
 
 
 def seconds_of_doubling(clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds that `x * 2` takes for one element of a large array."""
+    """Seconds that `x * 2` takes for an element of a large array."""
     numbers = tf.zeros([2**22])
     double = tf.function(lambda x: x * 2, autograph=False)
     taken = []

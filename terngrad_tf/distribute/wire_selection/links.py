@@ -20,9 +20,7 @@ _REPEATS = 3
 class Link:
     """Cost of a message between processes: `message_seconds + bytes * seconds_per_byte`.
 
-    Attributes:
-        seconds_per_byte: seconds of a received byte, through TensorFlow's transport.
-        message_seconds: seconds of a small message to all processes.
+    Bytes are received bytes, through TensorFlow's transport; a message goes to all processes.
     """
 
     seconds_per_byte: float
@@ -49,7 +47,7 @@ def measure(processes: Any) -> Link:
 
 
 def slowest(processes: Any) -> Callable[[float], float]:
-    """Function that returns the largest of all processes' seconds, the same on all."""
+    """Function that returns the largest of all processes' seconds."""
     number = tf.TensorSpec([1], tf.float32)
     agree = tf.function(processes.all_reduce_max, autograph=False).get_concrete_function(number)
     return lambda seconds: float(agree(tf.constant([seconds], tf.float32)).numpy()[0])

@@ -59,12 +59,8 @@ class ModeChoice:
 def quickest_mode(processes: Any, job: Job) -> ModeChoice:
     """Chooses the mode whose exchange should be the quickest, or a more exact one nearly as quick.
 
-    Links and processors are measured; all processes call this function with the same sizes, and
-    take the same mode because the slowest process's measurements count.
-
-    Args:
-        processes: `ProcessGroup`; None or a single process, which sends nothing, takes floats.
-        job: the exchanged tensors as ternary codes.
+    All processes call it with the same sizes, and take the same mode because the slowest process's
+    measurements count. A single process, which sends nothing, takes floats.
     """
     if processes is None or processes.size == 1:
         reason = "a single process sends nothing, so rounding would only add noise"
@@ -85,12 +81,9 @@ def quickest_mode(processes: Any, job: Job) -> ModeChoice:
 
 
 def expected_seconds(job: Job, link: links.Link, unit: float) -> dict[str, float]:
-    """Returns the expected seconds of an exchange in each of `MODES`, by name.
+    """Returns the expected seconds of an exchange of ternary codes in each of `MODES`, by name.
 
-    Args:
-        job: the exchanged tensors as ternary codes.
-        link: the links.
-        unit: seconds of doubling an element.
+    `unit` is the seconds of doubling an element.
     """
     # Only streams depend on the share.
     model = ExchangeModel(job, link, wires.NONZERO_SHARE)

@@ -23,7 +23,7 @@ from terngrad_tf.distribute.wire_selection.wire_trial import WireTrial
 _NOTICED = 0.1
 # A few kilobytes, for which wires hardly differ.
 MIN_ELEMENTS = 2**16
-# Sparsest codes that trials are for, as a share of the densest.
+# In trials, as a share of the densest.
 _SPARSEST = 0.25
 # Including the usual one.
 _MAX_TRIED = 3
@@ -40,21 +40,19 @@ class WireChoice:
 
     "auto" usually takes the lossless wire of known size with the fewest bytes. If many codes travel
     between processes, links and processors are measured once, before the first step, and another
-    lossless wire is taken if `ExchangeModel` expects a gain of a tenth. All lossless wires give the
-    same bits.
+    lossless wire is taken if `ExchangeModel` expects a gain of a tenth.
 
-    The model assumes the densest codes that were ever measured, so that it does not choose streams
-    that might be slower. A `WireTrial` tries, within steps, the wires that would gain a tenth if
-    only a fourth of these codes were not 0.
+    The model assumes the densest codes that were ever measured, to choose no streams that might be
+    slower. A `WireTrial` tries, within steps, the wires that would gain a tenth if only a fourth of
+    these codes were not 0.
 
     All processes take the same wire, because the choice follows from gradients that
     `handshake.compare_models` compared, and from measurements of the slowest process.
 
     Args:
         wire: one of `WIRES`.
-        quantization: determines the share of codes that are 0. With its `bits_per_element`, "auto"
-            is "sparse".
-        link: the links, if they have been measured.
+        quantization: determines the share of zeros; with `bits_per_element`, "auto" is "sparse".
+        link: the links, if measured.
     """
 
     def __init__(
@@ -73,7 +71,7 @@ class WireChoice:
         return [choice.reason for choice in self._chosen.values()]
 
     def wire(self, context: Any, job: Job) -> "str | WireTrial":
-        """One of `WIRES`, or a trial of several; called by all processes with equal models."""
+        """One of `WIRES`, or a trial; called by all processes with equal models."""
         # The time of GPU work is not known, see `stopwatch.Lap`.
         is_on_gpu = any("GPU" in device for device in context.devices)
         is_open = self._wire == "auto" and context.processes and not is_on_gpu
@@ -93,7 +91,7 @@ class WireChoice:
         usual = context.wire(self._wire, max(job.buckets, key=sum), self._quantization).name
         densest = _densest_share(self._quantization.clip_factor, context.num_replicas)
         seconds, noticed = _expected(job, link, unit, densest, usual)
-        # The default picks the best wire for each bucket.
+        # The default picks the best wire by bucket.
         wire = noticed[0] if noticed else self._wire
         gradients = f"{sum(map(sum, job.buckets)):,} gradients"
         tried = _expected(job, link, unit, _SPARSEST * densest, usual)[-1]
@@ -113,9 +111,9 @@ class _Choice:
 
     Args:
         wire: one of `WIRES`, or a `WireTrial`.
-        gradients: description of the exchanged gradients.
+        gradients: description of the gradients.
         usual: the wire that "auto" stands for.
-        expectation: the wire without a trial and the reason, as text.
+        expectation: text on the wire without a trial.
     """
 
     wire: "str | WireTrial"
@@ -148,7 +146,7 @@ def _expected(job, link, unit, nonzero_share, usual):
 
 
 def _densest_share(clip_factor, num_replicas):
-    """Share of codes that are not 0 in the densest gradients: mean|g| / scale."""
+    """Share of non-zero codes in the densest gradients: mean|g| / scale."""
     if clip_factor == ternary.AUTO:
         clip_factor = ternary.auto_factor(num_replicas) / (2 * _MEAN_OF_STD)
     clipped = _MEAN_OF_STD / clip_factor if clip_factor else 0.0
@@ -156,7 +154,7 @@ def _densest_share(clip_factor, num_replicas):
 
 
 def _measure(processes, link):
-    """`Link`, unless it is known, and seconds of a unit of arithmetic on the slowest process."""
-    # CPU time of all threads, since few of them encode streams.
+    """`Link`, unless known, and seconds of a unit of arithmetic on the slowest process."""
+    # CPU time of all threads, since few encode streams.
     unit = seconds_of_doubling(time.process_time)
     return link or links.measure(processes), links.slowest(processes)(unit)

@@ -11,7 +11,7 @@ from terngrad_tf.distribute import private
 from terngrad_tf.distribute.exchange.observer import Observer
 from terngrad_tf.distribute.steps.plain_variable import PlainVariable
 
-# Exchanges from one trial to the next, tries of each wire, and exchanges before the first trial.
+# In exchanges: from trial to trial, of each wire, and before the first trial.
 PERIOD = 1000
 TRIES = 7
 REST = 2
@@ -23,12 +23,11 @@ class WireTrial:
     """Tries wires on the exchanges of a model's gradients, and takes the quickest.
 
     A trial is `TRIES` exchanges by each wire in turn, every `PERIOD` exchanges. It compares the
-    median times of the wires on the slowest process. A wire's exchanges follow each other because a
-    link that was idle passes a long message faster than usual.
+    wires' median times on the slowest process. A wire's exchanges follow each other because an idle
+    link passes a long message faster than usual.
 
-    All processes take the same wire in the same exchange, because it follows from values that they
-    exchanged in earlier steps: with its scales a process sends its number of exchanges and its
-    medians, and all receive the largest.
+    All processes take the same wire in the same exchange: with its scales a process sends its
+    number of exchanges and its medians, and all receive the largest.
 
     Args:
         wires: names of two or more wires.
@@ -37,7 +36,7 @@ class WireTrial:
 
     def __init__(self, wires: Sequence[str], taken: int) -> None:
         self.wires = tuple(wires)
-        # Exchanges done in the period, and the position of the taken wire.
+        # Exchanges in the period, and the position of the taken wire.
         self._state = PlainVariable("wire_trial", np.array([0, taken], np.int32))
         # This process's seconds, and the longest medians of the latest trial.
         count = len(self.wires)
@@ -47,8 +46,7 @@ class WireTrial:
     def exchange(self, with_wire: Callable[[str], Any]) -> Any:
         """Exchanges by the wire whose turn it is; returns the result of `with_wire`.
 
-        `with_wire` adds an exchange by a wire's name to the step. It returns the same structure for
-        each wire, as for `tf.switch_case`.
+        `with_wire` adds an exchange to the step, with equal structures for `tf.switch_case`.
         """
         return tf.switch_case(
             self._turn(), [lambda wire=wire: with_wire(wire) for wire in self.wires]
@@ -59,13 +57,13 @@ class WireTrial:
         return _Timing(self)
 
     def told(self) -> tf.Tensor:
-        """Message of a process beside the scales: float32 `[1 + number of wires]`."""
+        """Message beside the scales: float32 `[1 + number of wires]`."""
         done = tf.cast(self._state.read()[:1], tf.float32)
         medians = tf.sort(self._times.read(), axis=1)[:, TRIES // 2]
         return tf.concat([done, medians], axis=0)
 
     def learn(self, told: tf.Tensor, seconds: tf.Tensor) -> None:
-        """Ends an exchange of some seconds; `told` is the maximum of all processes' messages."""
+        """Ends an exchange; `told` is the maximum of all processes' messages."""
         done, medians = tf.cast(told[0], tf.int32), told[1:]
         taken = self._state.read()[1]
         is_end = tf.equal(done, REST + len(self.wires) * TRIES)
@@ -100,7 +98,7 @@ class WireTrial:
 
     @property
     def found(self) -> tuple[str, dict[str, float]] | None:
-        """The taken wire and the seconds of all wires in the latest trial; None before it."""
+        """The taken wire, and all wires' seconds in the latest trial; None before."""
         medians = self._medians.numpy()
         if not medians.any():
             return None
@@ -108,7 +106,7 @@ class WireTrial:
 
 
 class _Timing(Observer):
-    """Measures an exchange of a trial, from the first shared scales to the last sums."""
+    """Times an exchange of a trial, from the first shared scales to the last sums."""
 
     def __init__(self, trial):
         self._trial = trial
@@ -116,7 +114,7 @@ class _Timing(Observer):
         self._start = None
 
     def bucket_ready(self, arrival):
-        """Sends the message of the trial with the scales of the first bucket."""
+        """Sends the trial's message with the first bucket's scales."""
         if arrival.number:
             return arrival
         return dataclasses.replace(arrival, told=self._trial.told())
