@@ -51,8 +51,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         sum_k g_k ~ s / L * sum_k t_k
 
     Keras scales each replica's loss by 1/N, so the sum is the mean of the replicas' gradients. Only
-    gradients that Keras optimizers reduce are rounded. Metrics, losses, synchronized batch-norm and
-    integers are reduced exactly, by the strategy's stock op. If a replica's gradient holds a NaN or
+    gradients that Keras optimizers reduce are rounded; the strategy's stock op reduces metrics,
+    losses, synchronized batch-norm and integers exactly. If a replica's gradient holds a NaN or
     Inf, the reduced tensor is NaN, or its block if rotated.
 
     The random bits depend only on `seed`, the optimizer's `iterations`, the variable's position
@@ -66,21 +66,20 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         grad_bits: bits of a gradient's element, see `Quantization`. "auto": floats, codes of 4
             bits, ternary ones, or these by the wire "bidirectional", whichever should exchange the
             first model's gradients fastest on the measured links and processors; a more exact mode
-            may take a tenth longer. A single process takes floats. `wire_choices` shows the choice.
-            Default 1, ternary.
+            may take a tenth longer. A single process takes floats. Default 1, ternary.
         quantization: `Quantization`, the full rule of rounding, instead of `grad_bits`, or the
             other options beside "auto". Default `Quantization()`.
         wire: "allgather", "alltoall", "allreduce", "sparse", "bidirectional",
             "sparse_bidirectional" or "auto"; see `terngrad_tf.distribute.exchange.wires`. "auto" is
             the lossless wire of known size with the fewest bytes, or between processes another
-            lossless one, with the same bits, that should be faster on their measured links;
-            `wire_choices` shows the choice. Default "auto".
+            lossless one, with the same bits, that should be faster on their measured links. Default
+            "auto"; `wire_choices` shows the choices.
         sparse_as_dense: how `IndexedSlices`, the gradients of embeddings, travel. "auto": as
             rounded rows with their positions, or as whole rounded tensors, whichever takes fewer
             bytes in a step; all processes choose alike. Rows with the same position are summed
             first. Optimizers that square gradients then train as with a dense layer, since Keras
-            squares each row of `IndexedSlices` separately. True: always as whole tensors. False:
-            rows travel as floats, once per read by a replica, as they do with `grad_bits=32` or
+            squares each row of `IndexedSlices` separately. True: as whole tensors. False: rows
+            travel as floats, once per read by a replica, as they do with `grad_bits=32` or
             `rotate=False` unless this is True. Default "auto".
         statistics_freq: `gradient_statistics` is recorded in steps divisible by this number that
             exchange ternary gradients; other steps have no cost. Default 0 (never).
@@ -178,13 +177,11 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         return self._recorder.latest
 
     def check_context(self, paths: Sequence[str]) -> None:
-        """Raises ValueError if the traced step cannot follow the options.
-
-        XLA compiles the exchange, or `quantize_logits=False` finds no logits among `paths` and the
-        variables noted by `note_variable`.
+        """Raises ValueError if XLA compiles the exchange or `quantize_logits=False` has no logits.
 
         Args:
-            paths: paths of all variables of the optimizer.
+            paths: paths of all variables of the optimizer, searched beside those of
+                `note_variable`.
         """
         if not self._has_logits:
             self.quantization.check_logits(paths)
@@ -347,7 +344,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         )
 
     def _reduce_rows(self, plan):
-        """Sums the rounded rows; returns the plan with their bytes, sums and noise by position."""
+        """Sums rounded rows; returns the plan with their bytes, sums and noise."""
         if not plan.rows:
             return plan, {}, {}
 
@@ -403,7 +400,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
 
 def _reduce_exactly(plan, positions):
-    """Sums as stock TensorFlow does: `{position: list of one tensor per device}`."""
+    """Sums as stock TensorFlow does: `{position: one tensor per device}`."""
     if not positions:
         return {}
     pairs = [(plan.gradients[i], plan.gradients[i]) for i in positions]

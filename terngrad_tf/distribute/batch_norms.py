@@ -26,7 +26,7 @@ def statistics(model: keras.Layer) -> list[keras.Variable]:
 
 @contextlib.contextmanager
 def zero_momentum(layers: Sequence[keras.layers.BatchNormalization]) -> Iterator[None]:
-    """Context in which a training pass sets the moving statistics to those of its batch.
+    """Context in which a training pass sets the moving statistics to its batch's.
 
     Example:
     >>> layer = keras.layers.BatchNormalization()

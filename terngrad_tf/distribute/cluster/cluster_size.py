@@ -1,4 +1,4 @@
-"""Compares the number of processes of a cluster with the number that the program expects."""
+"""Compares the number of processes of a cluster with the expected number."""
 
 import os
 

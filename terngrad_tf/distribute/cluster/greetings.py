@@ -38,7 +38,7 @@ _NO_NUMBER = ""
 
 
 class Heard:
-    """Names of processes that greeted this one, share its token, and have received its answer.
+    """Names of processes that greeted this one, share its token, and have its answer.
 
     Without a token, any program can be among them, so beyond 4 MB the oldest names are forgotten.
     """
@@ -104,7 +104,7 @@ def greet(address: str, name: str, token: str | None = None) -> tuple[str | None
 
 @contextlib.contextmanager
 def answering(port: int, name: Callable[[], str], token: str | None = None) -> Iterator[Heard]:
-    """Answers processes that `greet` this port, within this context; raises OSError if it cannot.
+    """Answers processes that `greet` this port, within this context.
 
     Args:
         port: TCP port.
@@ -147,7 +147,7 @@ def answering(port: int, name: Callable[[], str], token: str | None = None) -> I
 
 
 class _Lines:
-    """The lines of one greeting over a connection, limited to `GREETING_SECONDS`."""
+    """The lines of one greeting, limited to `GREETING_SECONDS`."""
 
     def __init__(self, connection: socket.socket):
         self._connection = connection

@@ -11,7 +11,7 @@ from terngrad_tf.distribute.cluster.membership import Generation, SavedState
 
 @dataclasses.dataclass(frozen=True)
 class Proposal:
-    """A proposal of the future chief; `runs` of each member except the chief, by index."""
+    """The future chief's proposal; `runs` are those of the other members, by index."""
 
     generation: Generation
     runs: Mapping[int, str]
@@ -41,7 +41,7 @@ class Introduction:
 
 
 def is_introduction(name: str) -> bool:
-    """Returns True if a name looks like a result of `Introduction.encode`."""
+    """Returns True if a name looks like an `Introduction`."""
     return name.startswith("{")
 
 

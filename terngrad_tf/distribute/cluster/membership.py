@@ -1,4 +1,4 @@
-"""Members of a cluster: the rules by which they are chosen, and the file that records them.
+"""Members of a cluster: the rules of their choice, and the file that records them.
 
 A generation begins with members that agreed to it, and ends when a member is lost or another worker
 comes. The next one needs more than half of the members (or half, including the chief). So at most

@@ -47,7 +47,7 @@ def read_rank_table(path: str | os.PathLike) -> list[Device]:
 
 
 def addresses(devices: Sequence[Device], port: int) -> list[str]:
-    """Returns the addresses "ip:port" of the devices' processes; equal IPs use consecutive ports.
+    """Returns "ip:port" of the devices' processes; equal IPs use consecutive ports.
 
     Raises:
         ValueError: a port is not from 1 to 65535.
@@ -66,7 +66,7 @@ def addresses(devices: Sequence[Device], port: int) -> list[str]:
 def on_this_machine(
     devices: Sequence[Device], server_id: str = ""
 ) -> tuple[list[int], Sequence[Device]]:
-    """Returns the ranks of this machine's devices, and all devices with the addresses to use.
+    """Returns this machine's ranks, and all devices with the addresses to use.
 
     This machine is the named server, the table's only server, or the one with an address of this
     machine. The processes of a single server use 127.0.0.1, since a table may list the addresses of

@@ -1,4 +1,4 @@
-"""Logs and remembers why processes that answer at peers' addresses do not belong to the cluster.
+"""Logs and remembers why processes at peers' addresses do not belong to the cluster.
 
 Any program may answer at an absent peer's address, so a process with a token waits on.
 """

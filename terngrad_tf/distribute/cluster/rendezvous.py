@@ -101,7 +101,7 @@ class _Look:
         return None
 
     def _other_lists(self, tasks, missing, heard):
-        """Describes how the lists of processes that do not meet this one differ, one line each.
+        """Describes how the lists of missing processes differ from this one's, one line each.
 
         Lists may differ, such as by a host's names, if all processes meet.
         """

@@ -68,6 +68,6 @@ def shutdown_sockets(address: str) -> None:
 
 
 def _endpoint(sockaddr):
-    """Returns address and port of a socket, with one form of IPv4 addresses for both families."""
+    """Returns a socket's address and port, with one form of IPv4 for both families."""
     address = ipaddress.ip_address(sockaddr[0].partition("%")[0])
     return str(getattr(address, "ipv4_mapped", None) or address), sockaddr[1]

@@ -197,7 +197,7 @@ def alone(tasks: Tasks, over: Iterable[int]) -> str:
 
 
 def at_different_places(tasks: Tasks, at: Mapping[int, str]) -> str:
-    """Returns one line on processes that wait for each other forever, at these places."""
+    """Returns one line on processes that wait for each other at different places."""
     who: dict[str, list[str]] = {}
     for index, place in at.items():
         who.setdefault(place, []).append(tasks.names[index])
@@ -246,7 +246,7 @@ def of_others(
 
 
 def wait_for_all(tasks: Tasks, timeout: float, look: Callable[..., Any] = unreachable) -> None:
-    """Waits until `look` misses no process; logs missing ones, raises PeerError after `timeout`."""
+    """Waits until `look` finds no missing process; logs them, raises PeerError after `timeout`."""
     start = time.monotonic()
     next_report = start + _FIRST_REPORT_SECONDS
     missing = look(tasks, None)

@@ -39,7 +39,7 @@ _watch: Any = None
 
 
 def watch(tasks: Tasks | None) -> None:
-    """Watches this process from now on, if it is one of several; all processes call it once."""
+    """Watches this process from now on, if it is one of several; all call it once."""
     global _watch
     if _watch is None and tasks is not None and len(tasks.names) > 1:
         _watch = _Watchdog(tasks)

@@ -66,7 +66,10 @@ def broadcast_variables(
 
 
 def broadcast_matrix(strategy: tf.distribute.Strategy, matrix: np.ndarray) -> None:
-    """Gives the matrices of all processes the chief's values, in contiguous rows; all call it."""
+    """Overwrites all processes' matrices, of equal shape and contiguous rows, with the chief's.
+
+    All processes call it.
+    """
     if strategy.extended.process_group is None:
         return
     for row in matrix:
@@ -110,7 +113,7 @@ def _from_one(strategy, content, source=0):
 
 
 def _missing(strategy, variables, copies):
-    """Returns copies of variables that a process lacks: lists of equal ones on the chief."""
+    """Returns lists of copies of variables that a process lacks, equal on the chief."""
     digests = gather_digests(strategy, [digest_of(strategy, v) for v in variables])
     is_missing = (digests != digests[0]).any(axis=(0, -1))
     missing = {}
@@ -121,7 +124,7 @@ def _missing(strategy, variables, copies):
 
 
 def _chunks(missing):
-    """Yields lists of lists of equal variables, of about `_MAX_WORDS` words or one larger list."""
+    """Yields lists of these lists, of about `_MAX_WORDS` words or one larger list."""
     chunk, size = [], 0
     for alike in missing:
         words = alike[0][0].shape.num_elements() * alike[0][0].dtype.size // 4

@@ -222,7 +222,7 @@ def _optimizers(model):
 
 
 def _held(model, kind, but_for=None):
-    """Returns options of a model's attributes of a kind, mostly from an overridden `compile`."""
+    """Returns options of a model's attributes of a kind, as from an overridden `compile`."""
     found = {}
     for name, value in sorted(vars(model).items()):
         if isinstance(value, kind) and value is not but_for:

@@ -109,7 +109,7 @@ def describe_model(model: keras.Model) -> Any:
 
 
 class _ModelConfig:
-    """A model with its configuration, or its layers' if it has none, as if subclassed."""
+    """A model whose configuration contains its layers, also if it is subclassed."""
 
     def __init__(self, model):
         self._model = model
@@ -160,7 +160,7 @@ _INPUT = "InputLayer"
 def _numbered(description):
     """Returns a model's description with numbers in place of the layers' names.
 
-    Without inputs, which a model built by its data lacks before.
+    Inputs are left out: a model built by its data has none before.
     """
     numbers, counts = {}, collections.Counter()
     for layer in _layers(description):

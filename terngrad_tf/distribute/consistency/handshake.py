@@ -1,4 +1,4 @@
-"""Checks that all processes of a cluster were started alike, before they train together.
+"""Checks that all processes of a cluster were started alike, before they train.
 
 Otherwise they may train without an error, and give a wrong result.
 """

@@ -1,4 +1,4 @@
-"""Finds out whether batches of different processes hold the same examples, without sending them."""
+"""Finds out whether processes' batches hold the same examples, without sending them."""
 
 import collections
 import contextlib
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# Of a batch, that count.
+# Most compared rows and components.
 _MAX_ROWS = 32
 _MAX_COMPONENTS = 8
 # Bytes at a file's end that count, and the longest file name.

@@ -28,7 +28,7 @@ def writers(callbacks: Any) -> list[list[Any]]:
 
 
 def files_of(callbacks: Any) -> list[bytes]:
-    """Returns 16 bytes for the files of each kind, equal on processes that write to the same files.
+    """Returns 16 bytes for the files of each kind, equal if processes write to the same files.
 
     They differ without such a callback, and between machines or containers.
     """

@@ -52,7 +52,7 @@ class BackgroundFunctions:
         self._functions.append((function, results))
 
     def start(self, key: Any, argument: Any) -> None:
-        """Starts the function with an int64 scalar tensor as argument."""
+        """Starts the function with an int64 scalar tensor."""
         number, _ = self._results[key]
         with tf.device("CPU:0"):
             self._requests.enqueue([tf.constant(number, tf.int64), argument])

@@ -22,7 +22,7 @@ class WholeChanges:
 
 
 class ErrorFeedback:
-    """Lets exchanges take the largest elements of the changes, and adds the rest to later changes.
+    """Lets exchanges take the largest elements of changes, and adds the rest to later ones.
 
     Replica k keeps remainders `e_k`, 0 at first. Of a change `c_k`, `y_k` is exchanged:
 

@@ -11,7 +11,7 @@ from terngrad_tf.common.arguments import check, is_integer
 
 
 def divide(sizes: Sequence[int], num_groups: int) -> list[list[int]]:
-    """Divides tensors into groups, lists of positions, with about the same number of elements.
+    """Divides tensors into groups of positions, with about the same number of elements.
 
     Tensors, largest first, go to the group with the fewest elements. The largest group is at most a
     third larger than in the best division. No group is empty.

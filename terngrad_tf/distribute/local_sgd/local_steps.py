@@ -1,4 +1,4 @@
-"""Training in steps of each replica's own, whose changes are exchanged now and then: `DiLoCo`."""
+"""Training in a replica's own steps, whose changes are exchanged now and then: `DiLoCo`."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""When replicas exchange their changes: after a number of steps that follows from their times."""
+"""When replicas exchange: after a number of steps that follows from their times."""
 
 import statistics
 import time

@@ -44,7 +44,7 @@ def check_mixing(alpha: Any, error_feedback: Any) -> None:
 def optimizers_of(
     inner: Any, outer: Any, sync_every: Any, sync_seconds: float | None
 ) -> tuple[keras.optimizers.Optimizer, keras.optimizers.Optimizer]:
-    """The inner and the outer optimizer, by default for None.
+    """The inner and the outer optimizer; None takes the default outer one.
 
     Raises:
         ValueError: an optimizer has an option that belongs to the other, or to neither.
@@ -73,7 +73,7 @@ def optimizers_of(
 
 
 def has_error_feedback(error_feedback: bool | None, quantization: Any) -> bool:
-    """True if exchanges use error feedback, which needs a budget; by default if there is one."""
+    """True if exchanges use error feedback, which needs a budget; None: if there is one."""
     has_budget = quantization.bits_per_element is not None
     rule = "must go with the strategy's `bits_per_element`"
     check(has_budget or not error_feedback, "error_feedback", rule, error_feedback)

@@ -1,4 +1,4 @@
-"""When replicas exchange their changes: after fixed times, in which fast processes step more."""
+"""When replicas exchange: after fixed times, in which fast processes step more."""
 
 import functools
 import time
@@ -22,7 +22,7 @@ _NO_MESSAGES = (
 
 
 def own_steps(step: int, planned: int, of_round: int) -> int:
-    """Own steps that a process takes after `step` of the `of_round` steps of `fit` in a round.
+    """Own steps that a process takes in a step of `fit`, after `step` of `of_round`.
 
     The `planned` steps are spread evenly, beginning with the first.
 

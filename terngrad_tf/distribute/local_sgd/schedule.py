@@ -1,4 +1,4 @@
-"""When replicas exchange their changes: within steps of fixed numbers, or between steps."""
+"""When replicas exchange: within steps of fixed numbers, or between steps."""
 
 import functools
 from collections.abc import Callable

@@ -10,7 +10,7 @@ class LocalStepsOptimizer(keras.optimizers.Optimizer):
     """Base of optimizers whose steps are a replica's own until an exchange."""
 
     def claim_weights(self) -> None:
-        """Registers the replicas' own weights for this optimizer, and for no other."""
+        """Registers the replicas' own weights for this optimizer alone."""
         raise NotImplementedError
 
     def synchronize(self) -> None:
@@ -30,7 +30,7 @@ class LocalStepsOptimizer(keras.optimizers.Optimizer):
 
 
 def local_steps_optimizer(optimizer: Any) -> LocalStepsOptimizer | None:
-    """Returns the `LocalStepsOptimizer` that an optimizer is or wraps for loss scaling, or None."""
+    """Returns the `LocalStepsOptimizer` that an optimizer is or scales losses for, or None."""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         optimizer = optimizer.inner_optimizer
     return optimizer if isinstance(optimizer, LocalStepsOptimizer) else None

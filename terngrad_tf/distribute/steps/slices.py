@@ -13,7 +13,7 @@ def as_dense(gradient: Any, shape: tf.TensorShape) -> Any:
 
 
 def distinct_rows(positions: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Sums rows `[n, ...]` with equal positions; returns `[m]`, in first order, and `[m, ...]`.
+    """Sums rows `[n, ...]` with equal positions; returns `[m]`, in first order, and the sums.
 
     Example:
     >>> positions, rows = distinct_rows(tf.constant([7, 2, 7]), tf.constant([1.0, 2.0, 4.0]))

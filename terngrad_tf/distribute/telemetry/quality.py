@@ -1,4 +1,4 @@
-"""Distance of the sum of ternary gradients from the sum of the float gradients."""
+"""Distance of the sum of ternary gradients from the sum of float gradients."""
 
 from collections.abc import Sequence
 from typing import Any

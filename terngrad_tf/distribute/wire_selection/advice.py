@@ -79,8 +79,8 @@ def advise(
     The run measured `rest` and, by its own codec, the seconds of a unit. The bytes follow from each
     wire's formula and the measured share of non-zero codes. The estimate assumes that codecs
     compare as on the machine of their measurement, that the backward pass hides the same part of
-    every exchange, that no other traffic shares the links, and that all wires have the same share
-    of non-zero codes.
+    every exchange, that links have no other traffic, and that all wires have the same share of
+    non-zero codes.
 
     Args:
         strategy: a `TernGradStrategy` over several processes that trained with `telemetry_freq`

@@ -11,7 +11,7 @@ from terngrad_tf.distribute import private
 from terngrad_tf.distribute.exchange.observer import Observer
 from terngrad_tf.distribute.steps.plain_variable import PlainVariable
 
-# In exchanges: from trial to trial, of each wire, and before the first trial.
+# In exchanges: from one trial to the next, tries of a wire, and before the first trial.
 PERIOD = 1000
 TRIES = 7
 REST = 2
