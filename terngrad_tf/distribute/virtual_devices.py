@@ -9,8 +9,8 @@ from terngrad_tf.distribute import private
 def local_devices(num_nodes: int | None = None, num_gpus: int | None = None) -> list[str]:
     """Returns the devices of this process's replicas, spread evenly over the GPUs.
 
-    The first GPU takes the first replicas, so that the rows of a batch keep their order. Without a
-    GPU, or with `num_gpus=0`, all replicas are on the CPU.
+    The first GPU takes the first replicas, so that the rows of a batch keep their order. Without
+    GPUs all replicas are on the CPU.
 
     Args:
         num_nodes: number of replicas. Default: one per GPU, or one on the CPU.

@@ -20,6 +20,7 @@ from terngrad_tf.common.files import PathLike, atomic_write
 
 _FILE = ".members-{}.json"
 _FILES = ".members-*.json"
+# More than any cluster's workers or steps.
 _MOST = 10**9
 
 

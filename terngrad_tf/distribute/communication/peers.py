@@ -27,6 +27,7 @@ _DIFFERENT = re.compile(
     r"[^\n]*(?:Shape mismatch in the collective|is joining a group with|expected (?:type|data_type)"
     r"|inconsistent with)[^\n]*"
 )
+# Encloses a process's report.
 _MARK = "=~="
 _REPORTED = re.compile(f"{_MARK}(.*?){_MARK}", re.DOTALL)
 _LEADER = re.compile(r"CoordinationService|coordination service")

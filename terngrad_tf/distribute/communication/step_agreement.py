@@ -29,10 +29,9 @@ class StepAgreement:
     A thread of each process waits for a question. Then each process publishes its number of steps
     and ends no step until it knows the numbers of all: the action follows the step after the
     largest number. Processes wait only for each other's threads, so they may be at different steps.
-    Before a question, nothing is sent.
 
-    Every process of the cluster creates the agreement at the same point of the program, as the
-    context of its steps.
+    Every process creates the agreement at the same point of the program, as the context of its
+    steps.
 
     Example:
     >>> with StepAgreement(terngrad_tf.TernGradStrategy(num_nodes=1), first_step=7) as agreement:

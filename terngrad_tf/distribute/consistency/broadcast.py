@@ -25,17 +25,16 @@ def broadcast_variables(
     """Gives the variables of all processes the chief's values.
 
     Every process of the cluster must call this function, outside replicas, with the same variables
-    in the same order. All processes first send 16 bytes of each variable's SHA-256. Then only
-    missing values are sent, and equal values once. Does nothing without a cluster.
+    in the same order. All first send 16 bytes of each variable's SHA-256, then only missing values,
+    and equal values once. Does nothing without a cluster.
 
     Example:
     >>> broadcast_variables(terngrad_tf.TernGradStrategy(num_nodes=1), [tf.Variable(1.0)])
 
     Args:
         strategy: a `TernGradStrategy`.
-        variables: list of `tf.Variable` or `keras.Variable`, created in the strategy's scope or
-            not, of any shapes and of dtypes with a fixed size. All copies on a process's replicas
-            take the chief's first copy.
+        variables: list of `tf.Variable` or `keras.Variable`, of any scope, any shapes and dtypes
+            with a fixed size. All copies on a process's replicas take the chief's first copy.
 
     Raises:
         ValueError: a variable holds strings.
@@ -95,10 +94,12 @@ def _from_one(strategy, content, source=0):
     words = np.frombuffer(content + bytes(-len(content) % 4), np.int32)
     is_source = strategy.process_index == source
     if not is_source:
+        # Sums then hold the source's words.
         words = np.zeros_like(words)
     received, done, size, next_size = [], 0, _FIRST_WORDS, _FIRST_WORDS
     while done < len(words):
         begin = time.monotonic()
+        # The source's clock determines the next size.
         told = np.array([next_size if is_source else 0], np.int32)
         message = tf.constant(np.concatenate([told, words[done : done + size]]))
         total = strategy.extended.process_group.all_reduce_sum(message).numpy()

@@ -107,7 +107,7 @@ class Membership:
     def watch(self) -> Iterator[Callable[[], str]]:
         """Looks for waiting workers every few seconds, in a thread.
 
-        Only the chief looks, and only if workers are missing.
+        Only the chief looks, if workers are missing.
 
         Yields:
             Function without arguments that returns their names, such as "worker 2 (10.0.0.4:2222)",

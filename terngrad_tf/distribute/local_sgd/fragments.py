@@ -44,7 +44,7 @@ class Turns:
     Attributes:
         sync_every: steps from one exchange of a group to its next.
         fragments: number of groups.
-        overlap: steps from an exchange's start to its end, which precedes the next start.
+        overlap: steps from an exchange's start to its end, before the next start.
     """
 
     sync_every: int

@@ -38,11 +38,8 @@ class MeasuredSteps(FitSchedule):
     `PERIODS`, by the slowest process's steps and the exchanges of the process that waited the
     least.
 
-    Args:
-        updates: the outer optimizer's updates, of one group of weights.
-        steps: integer variable, steps since the last exchange.
-        iterations: integer variable, all steps.
-        period: integer variable, saved; 0 until it is chosen.
+    `steps` and `iterations` are variables, steps since the last exchange and in all; `period` is 0
+    until it is chosen, and saved.
     """
 
     def __init__(

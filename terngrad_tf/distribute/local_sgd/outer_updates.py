@@ -21,10 +21,10 @@ class OuterUpdates:
 
     Args:
         strategy: a `TernGradStrategy`.
-        outer: the outer optimizer.
-        weights: the variables that `outer` was built for.
+        outer: the outer optimizer, built for `weights`.
+        weights: list of `keras.Variable`s.
         groups: lists of positions in `weights`.
-        views: `LocalWeights` of these weights and groups.
+        views: `LocalWeights` of weights and groups.
         selection: selects the exchanged part of changes.
         exchanges: int64 variable `[groups]`, counts of exchanges; None for one group.
     """

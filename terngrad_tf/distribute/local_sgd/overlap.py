@@ -26,8 +26,8 @@ class OverlappedExchange(WaitedExchange):
 
         w_k = alpha * w_k + (1 - alpha) * w
 
-    Only the stored changes are saved: if a run resumes between `send` and `receive`, then `receive`
-    repeats the exchange, with the same result.
+    If a run is saved and resumes between the two, `receive` repeats the exchange of the stored
+    changes.
 
     Args:
         updates: the outer optimizer's updates.

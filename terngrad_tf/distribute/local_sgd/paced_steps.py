@@ -58,21 +58,19 @@ class PacedSteps(FitSchedule):
 
     A round, from one exchange to the next, has the same number of steps of `fit` on all processes.
     In each a process takes none, one or several *own* steps, as planned when the round began. At
-    its end processes exchange their numbers of examples and their plans for the next round, whose
-    number of steps of `fit` is the mean of the plans. A change counts by its number of examples
-    `n_k`:
+    its end processes exchange numbers of examples and plans for the next round, whose number of
+    steps of `fit` is the mean of the plans. A change counts by its number of examples `n_k`:
 
         g = sum_k n_k (w - w_k) / sum_k n_k
 
-    The counts are variables, so that a saved run resumes within a round. Clock and speed are not
-    saved.
+    A saved run resumes within a round, without clock and speed.
 
     Args:
         seconds: time from one exchange to the next.
         updates: the outer optimizer's updates, of one group of weights.
         steps: integer variable, steps of `fit` since the last exchange.
-        iterations: integer variables that count steps of `fit`. An own step raises these, and
-            `steps`, by 1; `run_step` then corrects them.
+        iterations: integer variables, steps of `fit`. An own step raises these, and `steps`, by 1;
+            `run_step` then corrects them.
         of_round: integer variable, steps of `fit` in the round.
         counts: integer variable `[3]` with a copy for each replica: own steps planned for the
             round, examples since the last exchange, and all own steps.

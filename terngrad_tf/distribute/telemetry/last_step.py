@@ -95,8 +95,8 @@ class _Exchanges:
     """Latest exchange of the same variables.
 
     Attributes:
-        bytes: `LastStep` of the traffic known at tracing; counts: bytes of sparse gradients that
-            this member received, and would receive as floats.
+        bytes: `LastStep` of the traffic known at tracing; counts: this member's bytes of sparse
+            gradients, as received and as floats.
         streams: `LastStep` of the same traffic; counts: bytes of streams.
     """
 

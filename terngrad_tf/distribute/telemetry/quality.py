@@ -20,8 +20,8 @@ def measure(buckets: Sequence[Any], sums: Sequence[Any]) -> tf.Tensor:
     """Compares the reduced gradients of a step, r, with the sum of the replicas' float ones, g.
 
     In one process the result is exact. Several sum their parts of `r.g`, and estimate the lengths
-    of g and r - g by sketches: each process adds its elements, with random signs that all processes
-    share, into 8,190 numbers, and these are summed.
+    of g and r - g by sketches, which they sum: each adds its elements, with shared random signs,
+    into 8,190 numbers.
 
     Args:
         buckets: list of `exchange.Bucket`.

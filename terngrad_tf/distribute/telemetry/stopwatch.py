@@ -91,11 +91,11 @@ class Lap:
     Args:
         context: `ReductionContext`.
         brought: the local scales of each replica; or all local tensors of float gradients.
-        starts: times when the gradients of a bucket existed; None for float gradients.
+        starts: times when a bucket's gradients existed; None for float gradients.
 
     Attributes:
-        context: the given context, with measured messages.
-        brought: the given tensors, to be used in their place.
+        context: with measured messages.
+        brought: to be used in place of the given tensors.
         start: time when all gradients exist.
         finish: time when all sums exist.
     """

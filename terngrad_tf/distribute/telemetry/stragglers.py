@@ -22,9 +22,8 @@ class SyncTimer:
     the same time. So the last process to arrive spends the least time in it, and another process
     waits for the difference. Only durations are compared, since clocks may differ.
 
-    The sync points are the question whether any process has examples left, and the exchange of
-    gradients. Others, such as synchronized batch norm's, shorten these, so the real wait may be
-    longer.
+    The sync points are the exchange of gradients, and the question whether any process has examples
+    left. Others, such as synchronized batch norm's, shorten these, so the real wait may be longer.
     """
 
     def __init__(self, device: str) -> None:
@@ -94,9 +93,9 @@ def describe_waits(
 class StragglerMonitor(keras.callbacks.Callback):
     """Reports on every process which process of the cluster the others wait for, and how long.
 
-    Each process measures the time of its exchanges, including waits. All gather the means every
-    `freq` batches; a process's wait is its mean less the smallest mean. There is no report if no
-    process waits a fifth of a step, without a cluster, or on GPUs.
+    Every `freq` batches all processes gather the mean times of their exchanges; a process's wait is
+    its mean less the smallest mean. There is no report if no process waits a fifth of a step,
+    without a cluster, or on GPUs.
 
     Example:
     >>> model = keras.Sequential([keras.layers.Dense(1)])

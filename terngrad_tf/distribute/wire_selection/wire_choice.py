@@ -42,12 +42,11 @@ class WireChoice:
     between processes, links and processors are measured once, before the first step, and another
     lossless wire is taken if `ExchangeModel` expects a gain of a tenth.
 
-    The model assumes the densest codes that were ever measured, to choose no streams that might be
-    slower. A `WireTrial` tries, within steps, the wires that would gain a tenth if only a fourth of
-    these codes were not 0.
+    The model assumes the densest codes ever measured, to choose no streams that might be slower. A
+    `WireTrial` tries the wires that would gain a tenth with a fourth of these codes.
 
-    All processes take the same wire, because the choice follows from gradients that
-    `handshake.compare_models` compared, and from measurements of the slowest process.
+    All processes take the same wire: `handshake.compare_models` compared the gradients, and the
+    slowest process's measurements count.
 
     Args:
         wire: one of `WIRES`.
@@ -111,9 +110,9 @@ class _Choice:
 
     Args:
         wire: one of `WIRES`, or a `WireTrial`.
-        gradients: description of the gradients.
+        gradients: description, for `reason`.
         usual: the wire that "auto" stands for.
-        expectation: text on the wire without a trial.
+        expectation: `reason` without a trial.
     """
 
     wire: "str | WireTrial"

@@ -22,9 +22,9 @@ _NOTICED = 0.05
 class WireTrial:
     """Tries wires on the exchanges of a model's gradients, and takes the quickest.
 
-    A trial is `TRIES` exchanges by each wire in turn, every `PERIOD` exchanges. It compares the
-    wires' median times on the slowest process. A wire's exchanges follow each other because an idle
-    link passes a long message faster than usual.
+    A trial is `TRIES` exchanges by each wire in turn, every `PERIOD` exchanges. The wires' median
+    times on the slowest process count. A wire's exchanges follow each other because an idle link
+    passes a long message faster than usual.
 
     All processes take the same wire in the same exchange: with its scales a process sends its
     number of exchanges and its medians, and all receive the largest.
