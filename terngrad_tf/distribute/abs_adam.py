@@ -56,7 +56,7 @@ class AbsAdam(keras.optimizers.Adam):
         mean, size = self._slots.of(variable)
         gradient = _ops.cast(gradient, variable.dtype)
         step = _ops.cast(self.iterations + 1, variable.dtype)
-        # Keras' functions also take some rows.
+        # Keras' functions accept gradients of some rows.
         self.assign_add(mean, (1 - self.beta_1) * _ops.subtract(gradient, mean))
         self.assign_add(size, (1 - self.beta_2) * _ops.subtract(_ops.abs(gradient), size))
         mean_part = 1 - _ops.power(_ops.cast(self.beta_1, variable.dtype), step)

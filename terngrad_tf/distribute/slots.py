@@ -12,8 +12,8 @@ from terngrad_tf.distribute import private
 class Slots:
     """Finds the slots of a weight in an optimizer's `update_step`.
 
-    That gets one replica's copy of a weight, which has no path. Checkpoints skip this object; the
-    optimizer must keep the lists as attributes.
+    Under a strategy this method gets one replica's copy of a weight, which has no path. Checkpoints
+    skip this object; the optimizer must keep the lists as attributes.
 
     Args:
         weights: n variables, the argument of `build`.

@@ -104,7 +104,7 @@ def greet(address: str, name: str, token: str | None = None) -> tuple[str | None
 
 @contextlib.contextmanager
 def answering(port: int, name: Callable[[], str], token: str | None = None) -> Iterator[Heard]:
-    """Answers processes that `greet` this port, within this context.
+    """Answers processes that `greet` this port, within this context; raises OSError on failure.
 
     Args:
         port: TCP port.

@@ -10,7 +10,7 @@ from terngrad_tf.distribute.cluster import greetings, introductions, refusals, w
 from terngrad_tf.distribute.communication import peers
 from terngrad_tf.distribute.communication.peers import Tasks
 
-# So that the others notice a wrongly started process.
+# A wrongly started process stays this long, so that the others notice.
 _WRONG_SECONDS = 10.0
 
 _joined = None

@@ -22,7 +22,7 @@ _FROM_PEERS = re.compile(
     r"Collective ops is aborted|Collective has timed out|CoordinationService|WorkerService"
     r"|coordination service|Barrier timed out|Could not start gRPC server"
 )
-# If processes run different programs.
+# TensorFlow's messages if programs differ.
 _DIFFERENT = re.compile(
     r"[^\n]*(?:Shape mismatch in the collective|is joining a group with|expected (?:type|data_type)"
     r"|inconsistent with)[^\n]*"

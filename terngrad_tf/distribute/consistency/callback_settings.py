@@ -55,7 +55,7 @@ def _settings(callback, before):
 
 
 def _changes(callback) -> bool:
-    # Processes wait for each other.
+    # Set on callbacks whose processes wait for each other.
     if getattr(callback, "runs_on_all_processes", False):
         return True
     own = (v for v in vars(callback).values() if isinstance(v, types.FunctionType))

@@ -54,7 +54,7 @@ class Agreement:
 
     Attributes:
         is_own: True if each process reads its own examples.
-        num_batches: most of a process; None if unknown to one.
+        num_batches: of the process with most; None if unknown to one.
         is_infinite: True if no process's data end.
         seed: the chief's.
         shared: names of the `states` that are equal on all processes.

@@ -35,7 +35,7 @@ _REPORT_SECONDS = 60.0
 # Time for members to greet each other before they try again.
 _SETTLE_SECONDS = 30.0
 _AGREE_SECONDS = 15.0
-# So that the others can see why a worker ends.
+# A misconfigured worker stays this long, so that the others see why.
 _WRONG_SECONDS = 10.0
 _MOST_TOLD = 2
 _DIFFERENT = "was started differently: all workers need the same list of workers and equal options"
@@ -262,7 +262,7 @@ class _Meeting:
         last, states = self._known(there)
         if self._is_own_turn(last, states, coming=told.keys() - there.keys()):
             order = last.order(states)
-            # Of a cluster of other workers, too.
+            # States may come from a cluster of other workers.
             before = max([last.number, *(s.generation for s in states.values() if s is not None)])
             generation = Generation(before + 1, order, self.num_copies, self.state)
             self._settle_until = time.monotonic() + _AGREE_SECONDS

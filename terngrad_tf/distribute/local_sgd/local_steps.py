@@ -98,7 +98,7 @@ class DiLoCo(interface.LocalStepsOptimizer):
         # Differs between replicas; `replica_state` saves it.
         self._inner = Untracked(inner)
         self._turns: Any = turns  # None if time or a measurement decides
-        # As Keras does for this optimizer's variables.
+        # Keras places this optimizer's variables in this scope, too.
         self._strategy = tf.distribute.get_strategy()
         self._schedule = Schedule(self.iterations)
         self._views: Any = None
@@ -197,7 +197,7 @@ class DiLoCo(interface.LocalStepsOptimizer):
         """
         context = tf.distribute.get_replica_context()
         _check_context(context, self._views)
-        # A replica's own step follows its own examples' mean.
+        # A replica's own step follows the mean over its own examples.
         count = context.strategy.num_replicas_in_sync
         grads = [_times(gradient, count) for gradient in grads]
         with local_updates():

@@ -56,8 +56,8 @@ class OuterUpdates:
     def changes(self, group: int, share: tf.Tensor | None = None) -> list[list[tf.Tensor]]:
         """Selected changes of a group; their sum over all replicas is the mean.
 
-        For each weight a list with a tensor for each local replica. `share` is the weight of this
-        process's changes in the mean, a scalar tensor, by default 1.
+        Returns, for each weight, a list with a tensor for each local replica. `share` is the weight
+        of this process's changes in the mean, a scalar tensor, by default 1.
         """
         changes = self.views.changes(group)
         if share is not None:

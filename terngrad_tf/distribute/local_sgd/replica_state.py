@@ -54,7 +54,7 @@ class ReplicaState(tf.train.experimental.PythonState):
         ]
 
     def set(self, arrays: Sequence[np.ndarray], first_replica: int = 0) -> None:
-        """Sets the local replicas' variables to arrays of `get`, which more replicas reuse in turn.
+        """Sets the local replicas' variables to arrays of `get`; more replicas reuse them in turn.
 
         Raises:
             ValueError: the arrays are of other variables.

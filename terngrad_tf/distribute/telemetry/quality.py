@@ -9,9 +9,9 @@ from terngrad_tf.distribute.telemetry import statistics
 from terngrad_tf.ternary import random_bits
 from terngrad_tf.ternary.fused import compiled
 
-# Its squared length is off by sqrt(2 / size), 1.6 %.
+# A sketch's squared length is off by sqrt(2 / size), 1.6 %.
 _SKETCH = 8190
-# Gradients take tensors from 0 on, and the way back takes -1.
+# Gradients use the random bits of tensors 0 and up, the way back those of -1.
 _FIRST_TENSOR = -2
 _SIGN_BIT = 2**31
 
@@ -28,8 +28,8 @@ def measure(buckets: Sequence[Any], sums: Sequence[Any]) -> tf.Tensor:
         sums: for each bucket, the T reduced tensors on the first local device.
 
     Returns:
-        float64 `[3]`: the share of non-zero codes of each process's first replica; the cosine `r.g
-        / (|r| |g|)`; the relative error `|r - g| / |g|`. Undefined values are NaN.
+        float64 `[3]`, NaN if undefined: the share of non-zero codes of each process's first
+        replica, the cosine `r.g / (|r| |g|)`, and the relative error `|r - g| / |g|`.
 
     Source: Alon, Matias and Szegedy, The space complexity of approximating the frequency moments,
     STOC 1996.

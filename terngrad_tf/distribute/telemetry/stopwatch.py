@@ -144,7 +144,7 @@ class Lap:
             return self.finish - self.start if phase == "exchange" else nothing
         if phase == "scale":
             unknown = tf.constant(math.nan, tf.float64)
-            # The scale may precede the reading of the clock.
+            # A scale may be found before a thread reads the clock.
             found = tf.maximum(self._scaled - self.start, nothing)
             return found if self._finds_scales else unknown
         if phase == "exchange":

@@ -23,7 +23,7 @@ from terngrad_tf.distribute.wire_selection.wire_trial import WireTrial
 _NOTICED = 0.1
 # A few kilobytes, for which wires hardly differ.
 MIN_ELEMENTS = 2**16
-# In trials, as a share of the densest.
+# Sparsest codes in trials, as a share of the densest.
 _SPARSEST = 0.25
 # Including the usual one.
 _MAX_TRIED = 3
