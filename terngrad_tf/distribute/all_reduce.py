@@ -223,12 +223,10 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     def choose_mode(
         self, strategy: tf.distribute.Strategy, gradients: Sequence[Any], paths: Sequence[str]
     ) -> None:
-        """Chooses bits and wire for `grad_bits="auto"`, once.
-
-        Called in cross-replica context before `local_scales`, on all processes.
+        """Chooses bits and wire for `grad_bits="auto"` on all processes, before `local_scales`.
 
         Args:
-            strategy: the strategy whose replicas computed the gradients.
+            strategy: the replicas' strategy, in cross-replica context.
             gradients: list of T gradients of one replica.
             paths: T variable paths.
 
@@ -297,12 +295,12 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         indices: Sequence[int],
         step: Any,
     ) -> tuple[list[Any], list[Any]]:
-        """Sums the gradients of all replicas. Called in cross-replica context.
+        """Sums the gradients of all replicas, in cross-replica context.
 
         Args:
-            strategy: the strategy whose replicas computed the gradients.
-            gradients: list of T values, each with one gradient a local replica.
-            local_scales: the results of `local_scales`, with one tensor a local replica.
+            strategy: the replicas' strategy.
+            gradients: T values, each with one gradient a local replica.
+            local_scales: results of `local_scales`, one a local replica.
             paths: T variable paths.
             indices: T positions among the optimizer's variables; they select the random bits.
             step: the optimizer's step, one scalar integer tensor a local replica.

@@ -106,10 +106,7 @@ def greet(address: str, name: str, token: str | None = None) -> tuple[str | None
 def answering(port: int, name: Callable[[], str], token: str | None = None) -> Iterator[Heard]:
     """Answers processes that `greet` this port, within this context; raises OSError on failure.
 
-    Args:
-        port: TCP port.
-        name: returns the current name, called in threads.
-        token: token that greeters must share. Default: none.
+    `name` returns the current name, in threads. Greeters must share the token.
     """
     heard = Heard()
 

@@ -22,14 +22,9 @@ def wait_for_peers(tasks: Tasks, timeout: float, token: str | None = None) -> No
     TensorFlow itself waits inside one call that ignores Ctrl-C; before 2.21, for an hour. It also
     accepts any program on a port as the expected process.
 
-    Args:
-        tasks: `peers.Tasks`.
-        timeout: seconds.
-        token: token that all must share. Default: none.
-
     Raises:
-        PeerError: processes are missing after `timeout`, or were started with another index or list
-            of processes; or this process cannot listen on its port.
+        PeerError: processes are missing after `timeout` seconds, or were started with another index
+            or list of processes; or this process cannot listen on its port.
     """
     own = str(worker_lists.place_of(tasks, tasks.index))
     with answering(tasks, lambda: own, token) as heard:

@@ -68,8 +68,8 @@ def cluster_from_rank_table(
 ) -> tf.distribute.cluster_resolver.ClusterResolver:
     """Returns the cluster of a rank table, a JSON file of MindSpore's distributed training.
 
-    Each device of the table is a worker, in the order of `rank_id`, reached at its `device_ip`.
-    Ranks with the same address take consecutive ports from `port` on.
+    Each device is a worker, in the order of `rank_id`, at its `device_ip`. Ranks with the same
+    address take consecutive ports from `port` on.
 
     Args:
         path: the JSON file, the same on every host.

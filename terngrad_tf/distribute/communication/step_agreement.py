@@ -26,9 +26,9 @@ _numbers = itertools.count()
 class StepAgreement:
     """Finds a step that no process has passed, when any process asks for an action.
 
-    A thread of each process waits for a question. Then each process publishes its number of steps
-    and ends no step until it knows the numbers of all: the action follows the step after the
-    largest number. Processes wait only for each other's threads, so they may be at different steps.
+    Then each process publishes its number of steps, in a thread, and ends no step until it knows
+    the numbers of all: the action follows the step after the largest number. Processes may be at
+    different steps, since they wait only for each other's threads.
 
     Every process creates the agreement at the same point of the program, as the context of its
     steps.

@@ -20,10 +20,10 @@ def equalize_variables(
 ) -> dict[str, list[str]]:
     """Gives all processes the chief's variables if they differ, with a warning.
 
-    They should never differ, except for processors that compute the same program differently, or
-    for faulty memory. Every process of the cluster must call this function, outside replicas, with
-    the same variables in the same order. Each process sends 16 bytes of a hash (SHA-256), and more
-    only if they differ. Does nothing without a cluster.
+    They should never differ, except for faulty memory or processors that compute the same program
+    differently. Every process of the cluster must call this function, outside replicas, with the
+    same variables in the same order. Each sends 16 bytes of a hash (SHA-256), and more only if they
+    differ. Does nothing without a cluster.
 
     Example:
     >>> equalize_variables(terngrad_tf.TernGradStrategy(num_nodes=1), [tf.Variable(1.0)])

@@ -100,9 +100,9 @@ def compare_models(
     """Compares the gradients of a model like `compare_processes`, in its first trace.
 
     Args:
-        strategy: strategy that reduces the gradients.
-        gradients: a local tensor or `tf.IndexedSlices` for each gradient.
-        ternary_positions: positions of the gradients to be rounded.
+        strategy: reduces the gradients.
+        gradients: a local tensor or `tf.IndexedSlices` for each.
+        ternary_positions: positions of those to be rounded.
     """
     if getattr(strategy, "tasks", None) is None:
         return

@@ -153,9 +153,9 @@ def join_cluster(
 ) -> Membership:
     """Agrees with the other workers of a cluster which of them train, and waits for these.
 
-    The workers that are present train if they are more than half of the last members (or half,
-    including the last chief), at least `min_workers`, and have the latest checkpoint. A worker that
-    arrives during training waits until the members admit it.
+    The present workers train if they are more than half of the last members (or half, including the
+    last chief), at least `min_workers`, and have the latest checkpoint. A worker that arrives later
+    waits until the members admit it.
 
     Args:
         cluster_resolver: describes all workers that may ever take part.

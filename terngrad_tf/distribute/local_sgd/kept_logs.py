@@ -21,10 +21,8 @@ class KeptLogs:
     def agree(self, logs: Any, reduce: Callable[[Any], Any], agrees: tf.Tensor) -> Any:
         """Means of a step's logs over processes if `agrees` or none are kept; else the kept means.
 
-        Args:
-            logs: structure of tensors of fixed shapes.
-            reduce: function of such a structure to its mean over processes.
-            agrees: scalar bool, the same on all processes.
+        `logs` is a structure of tensors of fixed shapes, `reduce` takes its mean, and `agrees` is a
+        scalar bool, the same on all processes.
         """
         flat = [tf.convert_to_tensor(value) for value in tf.nest.flatten(logs)]
         sizes = [value.shape.num_elements() for value in flat]

@@ -187,8 +187,8 @@ class DiLoCo(interface.LocalStepsOptimizer):
         """Takes one step, in replica context; an exchange follows if it is due.
 
         Args:
-            grads: list of gradients, None for weights that are not used. As under every strategy,
-                they are of a loss divided by the number of replicas.
+            grads: list of gradients, None for unused weights. As under every strategy, they are of
+                a loss divided by the number of replicas.
             trainable_variables: the weights of the gradients. Default: those given to `build`.
 
         Raises:

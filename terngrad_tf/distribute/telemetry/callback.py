@@ -25,10 +25,10 @@ WriteScalars = Callable[[Mapping[str, float], int], None]
 class Telemetry(keras.callbacks.Callback):
     """Writes the cost and loss of gradient exchanges to TensorBoard and a file of JSON lines.
 
-    A record holds the means over the steps since the last record, at most 128. TensorBoard gets
-    scalars `traffic/...`, `ternary/...` and `speed/...`; `telemetry.jsonl` gets a line with null
-    for values that were not measured. `StepTelemetry` describes the values. Only the chief of a
-    cluster writes. A resumed run skips steps that the file already holds.
+    A record holds the means over the steps since the last record, at most 128; `StepTelemetry`
+    describes the values. TensorBoard gets scalars `traffic/...`, `ternary/...` and `speed/...`;
+    `telemetry.jsonl` gets a line with null for missing values. Only the chief of a cluster writes.
+    A resumed run skips steps that the file already holds.
 
     Example:
     >>> import tempfile

@@ -24,9 +24,8 @@ class StepTelemetry:
     """One step, or means over several.
 
     Bytes are counted as in `Traffic`. Seconds are medians over this process's steps, so that an
-    evaluation between two steps has no effect; None if they are not measured, as on GPUs. The
-    phases are sums over buckets; the phases of one bucket overlap other buckets and the backward
-    pass.
+    evaluation between two steps has no effect; None if they are not measured, as on GPUs. Phases
+    are sums over buckets; one bucket's phases overlap other buckets and the backward pass.
 
     Attributes:
         step: the optimizer's step, the latest of several.

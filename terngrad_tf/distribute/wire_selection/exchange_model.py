@@ -38,7 +38,7 @@ class ExchangeModel:
 
         Args:
             mode: one of `MODES`, or "auto" for the lossless wire with the fewest bytes.
-            unit: seconds of a unit of arithmetic, for one element.
+            unit: seconds of a unit of arithmetic for one element.
         """
         buckets, float_bytes = self._parts(mode)
         num_bytes = ring_bytes(float_bytes, self.job.num_members)
