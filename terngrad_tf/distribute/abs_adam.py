@@ -8,7 +8,7 @@ import keras
 from terngrad_tf.common.arguments import check
 from terngrad_tf.distribute.slots import Slots
 
-# The types that Keras infers for results refuse arithmetic.
+# Keras' inferred types refuse arithmetic.
 _ops: Any = keras.ops
 
 
@@ -20,13 +20,13 @@ class AbsAdam(keras.optimizers.Adam):
         a = beta_2 a + (1 - beta_2) |g|
         w = w - learning_rate * (m / (1 - beta_1^t)) / (a / (1 - beta_2^t) + epsilon)
 
-    This is the Adam of its authors' section 7.1 with the norm L^p of p = 1, where p = 2 is `Adam`
-    and p = infinity `Adamax`. It suits ternary gradients: rounding leaves the mean size of an
-    element as it was (a code is 1 with probability |g| / s and then counts s), but raises its mean
-    square from g^2 to s |g|. Adam therefore takes shorter steps, by a factor that differs
-    between elements, and trains more slowly at the same learning rate.
+    This is Adam with the norm L^p of p = 1, where p = 2 is `Adam` and p = infinity `Adamax`. It
+    suits ternary gradients: rounding keeps an element's mean size (a code is 1 with probability |g|
+    / s and then counts s), but raises its mean square from g^2 to s |g|. Adam therefore takes
+    shorter steps, by a factor that differs between elements, and trains more slowly at the same
+    learning rate.
 
-    The class takes the arguments of `keras.optimizers.Adam`, with its defaults, except `amsgrad`.
+    The arguments are those of `keras.optimizers.Adam`, with its defaults, except `amsgrad`.
     Learning rates for Adam suit this optimizer, too.
 
     Raises:
@@ -44,7 +44,7 @@ class AbsAdam(keras.optimizers.Adam):
         """Creates each variable's m and a, initially zero."""
         if self.built:
             return
-        # Replaces `Adam.build`, whose slots have no public name. Checkpoints contain the names.
+        # Not `Adam.build`, whose slots have no public name. Checkpoints contain the names.
         keras.optimizers.Optimizer.build(self, variables)
         self._momentums, self._velocities = self.add_optimizer_variables(
             variables, ["momentum", "velocity"]

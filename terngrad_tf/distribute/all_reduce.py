@@ -43,7 +43,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         t_k = floor(clip(f_k * r_k / s, -1, 1) * L + u_k)       u_k uniform in [0, 1)
         sum_k r_k ~ s / (a * L) * sum_k t_k
 
-    Codes are whole numbers from -L to L, ternary ones with L = 1; c, a and f_k follow, see
+    Codes are whole numbers from -L to L, ternary ones with L = 1; for c, a and f_k see
     `terngrad_tf.ternary.rotation`. `rotate=False` selects the rule of TernGrad's paper:
 
         s   = max_k min(clip_factor * std(g_k), max|g_k|)       one scale per tensor
@@ -51,12 +51,12 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         sum_k g_k ~ s / L * sum_k t_k
 
     Keras scales each replica's loss by 1/N, so the sum is the mean of the replicas' gradients. Only
-    gradients are rounded, recognized when Keras optimizers reduce them. Metrics, losses,
-    synchronized batch-norm and integers are reduced exactly as by the strategy's stock op. If a
-    replica's gradient holds a NaN or Inf, the reduced tensor is NaN, or its block if rotated.
+    gradients that Keras optimizers reduce are rounded; the strategy's stock op reduces metrics,
+    losses, synchronized batch-norm and integers exactly. If a replica's gradient holds a NaN or
+    Inf, the reduced tensor is NaN, or its block if rotated.
 
-    The random bits depend on `seed`, the optimizer's `iterations`, the variable's position among
-    the optimizer's variables and the element only, so a run that resumes rounds as if it had not
+    The random bits depend only on `seed`, the optimizer's `iterations`, the variable's position
+    among the optimizer's variables and the element, so a resumed run rounds as if it had not
     stopped.
 
     Example:
@@ -65,23 +65,22 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     Args:
         grad_bits: bits of a gradient's element, see `Quantization`. "auto": floats, codes of 4
             bits, ternary ones, or these by the wire "bidirectional", whichever should exchange the
-            first model's gradients in the least time on the measured links and processors; a more
-            exact mode is taken if it needs at most a tenth more. A single process takes floats.
-            `wire_choices` shows the choice. Default 1, ternary.
+            first model's gradients fastest on the measured links and processors; a more exact mode
+            may take a tenth longer. A single process takes floats. Default 1, ternary.
         quantization: `Quantization`, the full rule of rounding, instead of `grad_bits`, or the
             other options beside "auto". Default `Quantization()`.
         wire: "allgather", "alltoall", "allreduce", "sparse", "bidirectional",
             "sparse_bidirectional" or "auto"; see `terngrad_tf.distribute.exchange.wires`. "auto" is
-            the lossless one of known size with the fewest bytes, or between processes another
-            lossless one, with the same bits, that should be faster on their measured links;
-            `wire_choices` shows the choice. Default "auto".
+            the lossless wire of known size with the fewest bytes, or between processes another
+            lossless one, with the same bits, that should be faster on their measured links. Default
+            "auto"; `wire_choices` shows the choices.
         sparse_as_dense: how `IndexedSlices`, the gradients of embeddings, travel. "auto": as
             rounded rows with their positions, or as whole rounded tensors, whichever takes fewer
             bytes in a step; all processes choose alike. Rows with the same position are summed
             first. Optimizers that square gradients then train as with a dense layer, since Keras
-            squares each row of `IndexedSlices` separately. True: always as whole tensors. False:
-            rows travel as floats, once per read by a replica, as they always do with
-            `grad_bits=32` or `rotate=False` unless this is True. Default "auto".
+            squares each row of `IndexedSlices` separately. True: as whole tensors. False: rows
+            travel as floats, once per read by a replica, as they do with `grad_bits=32` or
+            `rotate=False` unless this is True. Default "auto".
         statistics_freq: `gradient_statistics` is recorded in steps divisible by this number that
             exchange ternary gradients; other steps have no cost. Default 0 (never).
         telemetry_freq: `telemetry` measures bytes and times of every step, and compares the reduced
@@ -146,9 +145,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
         Args:
             step: integer.
-            groups: lists of positions among the optimizer's variables; each list is exchanged in a
-                separate step. The result is then the sum over these steps. Default: all variables
-                are exchanged in each step.
+            groups: lists of positions among the optimizer's variables, each exchanged in a separate
+                step; the result is the sum over these steps. Default: all variables in each step.
 
         Returns:
             `traffic`, or the traffic of float32 if `float_steps` is true of the step. None until
@@ -162,10 +160,10 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
     @property
     def wire_choices(self) -> list[str]:
-        """One line for each choice of "auto", with the reason: first that of `grad_bits`.
+        """One line for each choice of "auto", with the reason: first the choice of `grad_bits`.
 
-        The next lines are of the exchanges for which wires were measured. Models, and groups of
-        variables that are exchanged in turn, may use different wires.
+        Then one line per measured exchange: models, and groups of variables that are exchanged in
+        turn, may use different wires.
         """
         mode = [self._mode_choice.reason] if self._mode_choice else []
         return mode + self._wire_choice.reasons
@@ -174,19 +172,16 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     def gradient_statistics(self) -> Any:
         """`{variable path: GradientStatistics}` last recorded; empty before the first record.
 
-        Holds, for each variable whose gradient is ternary, the shared scale and the counts of the
-        codes of this process's first replica.
+        Covers variables with ternary gradients, with the codes of this process's first replica.
         """
         return self._recorder.latest
 
     def check_context(self, paths: Sequence[str]) -> None:
-        """Raises ValueError if the traced step cannot follow the options.
-
-        This is the case if XLA compiles the exchange, or if `quantize_logits=False` finds no logits
-        among `paths` and the variables noted by `note_variable`.
+        """Raises ValueError if XLA compiles the exchange or `quantize_logits=False` has no logits.
 
         Args:
-            paths: paths of all variables of the optimizer.
+            paths: paths of all variables of the optimizer, searched beside those of
+                `note_variable`.
         """
         if not self._has_logits:
             self.quantization.check_logits(paths)
@@ -201,9 +196,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         """Does the checks of `check_context` before a step of a model is traced.
 
         Args:
-            is_compiled: True if XLA will compile the whole step, with the exchange.
-            paths: paths of all variables of the model, including frozen ones; None before these
-                are created.
+            is_compiled: True if XLA will compile the whole step.
+            paths: paths of all variables of the model, also frozen ones; None before these exist.
         """
         if is_compiled:
             raise ValueError(_XLA)
@@ -221,11 +215,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         )
 
     def as_exchanged(self, gradients: Sequence[Any]) -> list[Any]:
-        """Converts a replica's gradients for the exchange, see `sparse_as_dense`.
-
-        Args:
-            gradients: list of tensors or `tf.IndexedSlices`.
-        """
+        """Converts a replica's gradients for the exchange, see `sparse_as_dense`."""
         if self.options.sparse_as_dense is not True:
             return list(gradients)
         return [as_dense(gradient, gradient.shape) for gradient in gradients]
@@ -233,12 +223,10 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     def choose_mode(
         self, strategy: tf.distribute.Strategy, gradients: Sequence[Any], paths: Sequence[str]
     ) -> None:
-        """Chooses bits and wire for `grad_bits="auto"` if that has not been done.
-
-        Called in cross-replica context before `local_scales`, on all processes.
+        """Chooses bits and wire for `grad_bits="auto"` on all processes, before `local_scales`.
 
         Args:
-            strategy: the strategy whose replicas computed the gradients.
+            strategy: the replicas' strategy, in cross-replica context.
             gradients: list of T gradients of one replica.
             paths: T variable paths.
 
@@ -280,7 +268,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
         Args:
             gradients: list of T tensors or `tf.IndexedSlices`.
-            paths: T variable paths, as in `keras.Variable.path`.
+            paths: T variable paths.
             num_replicas: number of replicas of all processes.
 
         Returns:
@@ -292,7 +280,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         for bucket in positions_of_buckets(self.quantization, gradients, paths):
             tensors = [gradients[i] for i in bucket]
             if self.telemetry.freq:
-                # Scales of the first gradients are computed while other gradients still are.
+                # Overlaps with the computation of other gradients.
                 time, _ = private.stamped(tensors)
                 times.append(time)
             scales.append(quantization.local_scales(tensors, num_replicas))
@@ -307,22 +295,21 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         indices: Sequence[int],
         step: Any,
     ) -> tuple[list[Any], list[Any]]:
-        """Sums the gradients of all replicas. Called in cross-replica context.
+        """Sums the gradients of all replicas, in cross-replica context.
 
         Args:
-            strategy: the strategy whose replicas computed the gradients.
-            gradients: list of T values, each with one gradient a local replica.
-            local_scales: the results of `local_scales`, values with one tensor a local replica.
-            paths: T variable paths, as in `keras.Variable.path`.
+            strategy: the replicas' strategy.
+            gradients: T values, each with one gradient a local replica.
+            local_scales: results of `local_scales`, one a local replica.
+            paths: T variable paths.
             indices: T positions among the optimizer's variables; they select the random bits.
-            step: value with one scalar integer tensor a local replica, the optimizer's step.
+            step: the optimizer's step, one scalar integer tensor a local replica.
 
         Returns:
-            List of T values with the sum on each local device, in the gradients' dtypes; and a list
-            of T values with the variance that rounding added, see `exchange.Bucket.noise`, or None
-            for gradients that are never rounded, or not rotated.
+            T values with the sum on each local device, in the gradients' dtypes; and T values with
+            the variance that rounding added, see `exchange.Bucket.noise`, or None for gradients
+            that are never rounded, or not rotated.
         """
-        # Which gradients travel as rows, as floats or rounded in buckets, on all processes alike.
         plan = Plan.of(strategy, self.quantization, gradients, local_scales, paths, indices, step)
         if self.options.sparse_as_dense == "auto":
             plan = plan.with_rounded_rows()
@@ -355,7 +342,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         )
 
     def _reduce_rows(self, plan):
-        """Sums the rounded rows. Returns the plan with their bytes, sums and noise by position."""
+        """Sums rounded rows; returns the plan with their bytes, sums and noise."""
         if not plan.rows:
             return plan, {}, {}
 
@@ -379,13 +366,13 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         return plan.with_row_bytes(received), sums, noise
 
     def _reduce_rounded(self, plan, trial):
-        """Sums the dense gradients by the plan's wire, or by that whose turn it is in a trial."""
+        """Sums the dense gradients by the plan's wire, or by the next wire of a trial."""
         if trial is None:
             return self._reduce_dense(plan)
         return trial.exchange(lambda wire: self._reduce_dense(plan.by(wire), trial.observer()))
 
     def _reduce_dense(self, plan, *others):
-        """Sums the dense gradients of a plan. Returns the sums and the noise, by position."""
+        """Sums a plan's dense gradients; returns sums and noise by position."""
         observer = Observers([*others, *(each.observer(plan) for each in self._observed_by)])
         sums, noise, words = {}, {}, []
         if plan.is_float and self.quantization.rotate:
@@ -411,7 +398,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
 
 
 def _reduce_exactly(plan, positions):
-    """Sums as stock TensorFlow does. Returns `{position: list of one tensor per device}`."""
+    """Sums as stock TensorFlow does: `{position: one tensor per device}`."""
     if not positions:
         return {}
     pairs = [(plan.gradients[i], plan.gradients[i]) for i in positions]

@@ -7,15 +7,12 @@ import keras
 
 
 def batch_norms(layer: keras.Layer) -> list[keras.layers.BatchNormalization]:
-    """All batch-norm layers inside a layer, including nested models.
+    """All batch-norm layers inside a layer.
 
     Example:
     >>> model = keras.Sequential([keras.layers.Dense(1), keras.layers.BatchNormalization()])
     >>> len(batch_norms(model))
     1
-
-    Args:
-        layer: `keras.layers.Layer`, such as a model.
     """
     if isinstance(layer, keras.layers.BatchNormalization):
         return [layer]
@@ -23,22 +20,19 @@ def batch_norms(layer: keras.Layer) -> list[keras.layers.BatchNormalization]:
 
 
 def statistics(model: keras.Layer) -> list[keras.Variable]:
-    """The moving mean and variance of each batch-norm layer of a model."""
+    """Moving means and variances of a model's batch-norm layers."""
     return [v for layer in batch_norms(model) for v in (layer.moving_mean, layer.moving_variance)]
 
 
 @contextlib.contextmanager
 def zero_momentum(layers: Sequence[keras.layers.BatchNormalization]) -> Iterator[None]:
-    """Context in which a training pass sets the moving statistics to those of its batch.
+    """Context in which a training pass sets the moving statistics to its batch's.
 
     Example:
     >>> layer = keras.layers.BatchNormalization()
     >>> with zero_momentum([layer]):
     ...     print(layer.momentum)
     0.0
-
-    Args:
-        layers: list of `keras.layers.BatchNormalization`.
     """
     momenta = [layer.momentum for layer in layers]
     try:

@@ -12,13 +12,12 @@ from terngrad_tf.distribute import private
 class Slots:
     """Finds the slots of a weight in an optimizer's `update_step`.
 
-    Under a strategy `update_step` gets one replica's copy of a weight, which has no path. Neither
-    Keras nor `tf.train.Checkpoint` saves this object's contents; the optimizer must keep the lists
-    as attributes.
+    Under a strategy this method gets one replica's copy of a weight, which has no path. Checkpoints
+    skip this object; the optimizer must keep the lists as attributes.
 
     Args:
-        weights: list of n variables, the argument of `build`.
-        *slots: lists of n variables, one for each weight.
+        weights: n variables, the argument of `build`.
+        *slots: lists of n variables.
 
     Example:
         >>> weight = keras.Variable([1.0, 2.0])
@@ -33,17 +32,13 @@ class Slots:
         self._slots = {_first_copy(weight).ref(): tuple(own) for weight, *own in rows}
 
     def of(self, weight: Any) -> tuple[Any, ...]:
-        """Returns a slot from each list.
-
-        Args:
-            weight: one of the weights, or a replica's copy of one.
-        """
+        """Returns a slot from each list, for a weight or a replica's copy of it."""
         return self._slots[_first_copy(weight).ref()]
 
 
 def _first_copy(weight):
     """Returns the first of a weight's copies under a strategy."""
     variable = weight.value if isinstance(weight, keras.Variable) else weight
-    # Not the container itself: replicas with local steps have copies in another container.
+    # Not the container itself: local steps have copies in another one.
     container = tf.distribute.get_strategy().extended.value_container(variable)
     return private.local_tensors(container)[0]

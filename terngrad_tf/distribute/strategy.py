@@ -21,7 +21,7 @@ from terngrad_tf.distribute.telemetry import stragglers
 from terngrad_tf.distribute.telemetry.first_step import FirstStep
 from terngrad_tf.distribute.telemetry.measurements import Measurements
 
-# Collectives of two strategies in one process must not meet under one key.
+# Strategies' collectives must not meet under one key.
 _KEY_RANGE = 1_000_000
 _key_ranges = itertools.count(1)
 
@@ -35,10 +35,9 @@ class TernGradStrategy(tf.distribute.Strategy):
     cluster, every process makes the same strategy and runs the same program; each holds `num_nodes`
     replicas, and packed words travel between the processes.
 
-    All replicas hold the same weights and the same batch-norm statistics, bit for bit, at the end
-    of every step, so any single process may save. All processes call `fit`, `evaluate` and
-    `predict`, and compare their arguments first. The processes of a cluster may share data in
-    [several ways](../../data_on_machines.md).
+    After every step all replicas hold the same weights and batch-norm statistics, bit for bit, so
+    any process may save. All processes call `fit`, `evaluate` and `predict`, and compare their
+    arguments first. They may share data in [several ways](../../data_on_machines.md).
 
     Example:
     >>> strategy = TernGradStrategy(num_nodes=1)
@@ -47,30 +46,28 @@ class TernGradStrategy(tf.distribute.Strategy):
     ...     model.compile(optimizer="adam", loss="mse")
 
     Args:
-        num_nodes: replicas of this process. Set it for several replicas on the CPU or on a GPU.
-            Default: one per GPU, or one on the CPU.
+        num_nodes: replicas of this process. Default: one per GPU, or one on the CPU.
         grad_bits: bits of a gradient's element, see `Quantization`. Set 32 to compare with float
             gradients, 2 to 8 if links are fast enough for finer codes, or "auto" to choose bits and
             wire by measurements before the first step, see `TernaryAllReduce`. Default 1, ternary.
         quantization: `Quantization`, the full rule of rounding, instead of `grad_bits` or beside
-            "auto". Give one for the rule of TernGrad's paper, for layers or steps that keep float
-            gradients, for a budget of bits, or for other random bits. Default `Quantization()`.
+            "auto", such as the rule of TernGrad's paper, layers or steps that keep float gradients,
+            a budget of bits, or other random bits. Default `Quantization()`.
         wire: how codes travel, see `TernaryAllReduce`. Name one if you know your links better than
             "auto", the default.
         sparse_as_dense: how the gradients of embeddings travel, see `TernaryAllReduce`. Set False
             if their rows must stay floats. Default "auto": as rounded rows or as whole rounded
             tensors, by bytes.
-        telemetry_freq: steps between measurements of exchanges, see `TernaryAllReduce`. Set it to
-            measure the time of exchanges and the error of codes. Default 0: no measurements.
-        statistics_freq: steps between records of `gradient_statistics`. Set it to watch scales and
-            codes of each variable. Default 0 (never).
+        telemetry_freq: steps between measurements of the time of exchanges and the error of codes,
+            see `TernaryAllReduce`. Default 0: no measurements.
+        statistics_freq: steps between records of `gradient_statistics`, the scales and codes of
+            each variable. Default 0 (never).
         num_gpus: GPUs to use, at most the available ones. Set 0 to train on the CPU of a machine
             with GPUs. Default: all.
-        cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`. Give one if a
-            scheduler describes the cluster. Default: `TF_CONFIG` if it is set, else a single
-            process.
-        cluster_options: `ClusterOptions` for rendezvous and communication. Give one for other
-            timeouts, NCCL or a token. Default `ClusterOptions()`.
+        cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`, if a scheduler
+            describes the cluster. Default: `TF_CONFIG` if set, else a single process.
+        cluster_options: `ClusterOptions` for rendezvous and communication, such as timeouts, NCCL
+            or a token. Default `ClusterOptions()`.
 
     Raises:
         ValueError: an argument is out of range, or this process is not a worker of the cluster.
@@ -122,7 +119,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         if self.tasks is not None:
             if not private.cluster_is_joined():
                 _check_start()
-                # After `join_cluster` the peers have met, and may have continued.
+                # After `join_cluster` the peers may have continued.
                 if rendezvous.joined_tasks() != self.tasks:
                     rendezvous.wait_for_peers(self.tasks, self.start_timeout, token)
             with peers.peer_errors(self.tasks):
@@ -222,10 +219,10 @@ class TernGradStrategy(tf.distribute.Strategy):
     ) -> Any:
         """Runs `fn` on all replicas, also on those that have no examples.
 
-        The last batch of an epoch may hold fewer examples than there are replicas, or not divide
-        evenly among them. A replica without examples computes on an example of zeros, which its
-        optimizers, metrics and batch norm ignore. Keras losses (and `compute_loss`) are weighted by
-        the replicas' numbers of examples, so that their sum is the mean over the whole batch.
+        The last batch of an epoch may not divide evenly. A replica without examples computes on an
+        example of zeros, which its optimizers, metrics and batch norm ignore. Keras losses (and
+        `compute_loss`) are weighted by the replicas' numbers of examples, so that their sum is the
+        mean over the whole batch.
 
         Args:
             fn: function of batches, as for `run`.

@@ -9,8 +9,8 @@ from terngrad_tf.distribute import private
 def local_devices(num_nodes: int | None = None, num_gpus: int | None = None) -> list[str]:
     """Returns the devices of this process's replicas, spread evenly over the GPUs.
 
-    The first GPU takes the first replicas, so that the rows of a batch keep their order. Without a
-    GPU, or with `num_gpus=0`, all replicas are on the CPU.
+    The first GPU takes the first replicas, so that the rows of a batch keep their order. Without
+    GPUs all replicas are on the CPU.
 
     Args:
         num_nodes: number of replicas. Default: one per GPU, or one on the CPU.
@@ -38,6 +38,6 @@ def local_devices(num_nodes: int | None = None, num_gpus: int | None = None) -> 
 
 
 def _num_gpus():
-    """Returns the number of GPUs of TensorFlow, without making it fix its devices."""
+    """Returns the number of GPUs, without making TensorFlow fix its devices."""
     parts = map(tf.config.get_logical_device_configuration, tf.config.get_visible_devices("GPU"))
     return sum(len(part) if part else 1 for part in parts)

@@ -15,7 +15,7 @@ def _is_communication(name, value):
 
 
 def _is_time(name, value):
-    # TensorFlow counts milliseconds, of which 0 would mean no limit.
+    # TensorFlow counts milliseconds; 0 means no limit.
     is_time = isinstance(value, int | float) and 1 <= value <= 1e6
     check(is_time, name, "must be seconds from 1 to 1e6", value)
 

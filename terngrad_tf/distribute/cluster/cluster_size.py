@@ -1,4 +1,4 @@
-"""Compares the number of processes of a cluster with the number that the program expects."""
+"""Compares the number of processes of a cluster with the expected number."""
 
 import os
 
@@ -12,15 +12,9 @@ VARIABLE = "TERNGRAD_TF_NUM_PROCESSES"
 def check_size(
     num_processes: int | None, cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver
 ) -> None:
-    """Refuses a cluster of another size, such as a process without `TF_CONFIG`.
+    """Raises ValueError for a cluster of another size, such as a process without `TF_CONFIG`.
 
-    Args:
-        num_processes: number of processes that take part. Default: the environment variable
-            TERNGRAD_TF_NUM_PROCESSES; if unset, any number.
-        cluster_resolver: a `tf.distribute.cluster_resolver.ClusterResolver`.
-
-    Raises:
-        ValueError: the cluster has another number of processes, or the number is invalid.
+    Without `num_processes` or the variable TERNGRAD_TF_NUM_PROCESSES, any size is right.
     """
     name = "`num_processes`"
     if num_processes is None:

@@ -19,17 +19,17 @@ def exit_on_peer_error() -> Iterator[None]:
     """Ends the program with one line and status 3 if another process of the cluster fails.
 
     The line is the last one on standard error. Put the context around the whole program, including
-    the strategy, since processes may be missing or started differently. Ctrl-C ends the program
-    with one line, too, and status 130. If this process itself fails, its error passes unchanged,
-    and the others end with this error's message.
+    the strategy, since processes may be missing or started differently. Ctrl-C also ends the
+    program with one line, and status 130. If this process itself fails, its error passes unchanged,
+    and the others end with its message.
 
     Example:
     >>> with exit_on_peer_error():
     ...     strategy = terngrad_tf.TernGradStrategy(num_nodes=1)
 
     Raises:
-        SystemExit: with status 3, after a `PeerError` or an error of TensorFlow that comes from
-            another process; with status 130, after Ctrl-C.
+        SystemExit: with status 3, after a `PeerError` or TensorFlow's error from another process;
+            with status 130, after Ctrl-C.
     """
     try:
         yield

@@ -1,12 +1,10 @@
 """Greetings, by which the processes of a cluster exchange names and prove that they share a token.
 
 The greeter sends a line, and the answerer replies with a line. With a token, both lines contain a
-number that was never used before, and the answer ends in a seal of both names and numbers. The
-greeter then sends its own seal of the same values. Only owners of the token can make the seals.
+fresh number, the answer ends in a seal of both names and numbers, and the greeter sends its own
+seal. Only owners of the token can make the seals.
 
-Any program may listen at a peer's address or connect to a process's port. So a whole greeting is
-limited to some seconds, even if its bytes arrive slowly, and the messages of strangers take limited
-memory.
+Any program may connect or listen, so a greeting's time and size are limited.
 """
 
 import contextlib
@@ -24,14 +22,14 @@ OTHER_PROGRAM = "another program answers there"
 OTHER_TOKEN = "has another token"
 NO_TOKEN = "has no token, which this process has"
 TOKEN_WANTED = f"has a token, which this process has not ({tokens.VARIABLE})"
-# Reasons why two processes cannot be in one cluster.
+# Two such processes cannot be in one cluster.
 REFUSALS = (OTHER_TOKEN, NO_TOKEN, TOKEN_WANTED)
-# Time limit of a greeting, from the connection to the last byte.
+# Of a whole greeting.
 GREETING_SECONDS = 4.0
 MOST_BYTES = 4096
 
 _GREETING = b"terngrad_tf "
-# Limit for all names of `Heard` together: enough for a thousand processes.
+# Of all names in `Heard`: enough for a thousand processes.
 _MOST_CHARACTERS = 1000 * MOST_BYTES
 # Two slow greetings and the pause between them.
 _LATEST_SECONDS = 2 * GREETING_SECONDS + 5
@@ -40,14 +38,13 @@ _NO_NUMBER = ""
 
 
 class Heard:
-    """Names of processes that greeted this one, share its token, and have received its answer.
+    """Names of processes that greeted this one, share its token, and have its answer.
 
-    Without a token, any program can be among them. So if the names exceed 4 MB, the oldest are
-    forgotten.
+    Without a token, any program can be among them, so beyond 4 MB the oldest names are forgotten.
     """
 
     def __init__(self) -> None:
-        # {name: time at which it was last heard}.
+        # {name: time last heard}.
         self._names: dict[str, float] = {}
         self._characters = 0
         self._lock = threading.Lock()
@@ -69,7 +66,7 @@ class Heard:
             return list(self._names)
 
     def latest_names(self) -> list[str]:
-        """Returns the recent names. Processes that have not met this one repeat their greetings."""
+        """Returns the recent names; processes that have not met this one greet again."""
         begin = time.monotonic() - _LATEST_SECONDS
         with self._lock:
             return [name for name, heard in self._names.items() if heard > begin]
@@ -79,16 +76,7 @@ class Heard:
 
 
 def greet(address: str, name: str, token: str | None = None) -> tuple[str | None, str | None]:
-    """Sends a name to the process at "host:port", which is `answering`, and asks for its name.
-
-    Args:
-        address: "host:port".
-        name: str.
-        token: token that both must share. Default: none.
-
-    Returns:
-        Pair of the name and None, or of None and the reason of the failure.
-    """
+    """Sends a name to "host:port"; returns the process's name and None, or None and a failure."""
     number = _NO_NUMBER if token is None else secrets.token_hex(16)
     try:
         connection = connect(address)
@@ -116,18 +104,9 @@ def greet(address: str, name: str, token: str | None = None) -> tuple[str | None
 
 @contextlib.contextmanager
 def answering(port: int, name: Callable[[], str], token: str | None = None) -> Iterator[Heard]:
-    """Answers processes that `greet` this host's port with a name, within this context.
+    """Answers processes that `greet` this port, within this context; raises OSError on failure.
 
-    Args:
-        port: TCP port.
-        name: function without arguments that returns the current name, called in threads.
-        token: token that greeters must share. Default: none.
-
-    Yields:
-        `Heard`, to which names are added.
-
-    Raises:
-        OSError: this process cannot listen on the port.
+    `name` returns the current name, in threads. Greeters must share the token.
     """
     heard = Heard()
 
@@ -165,7 +144,7 @@ def answering(port: int, name: Callable[[], str], token: str | None = None) -> I
 
 
 class _Lines:
-    """The lines of one greeting over a connection, limited to `GREETING_SECONDS`."""
+    """The lines of one greeting, limited to `GREETING_SECONDS`."""
 
     def __init__(self, connection: socket.socket):
         self._connection = connection
@@ -173,12 +152,12 @@ class _Lines:
         self._received = b""
 
     def send(self, *fields):
-        """Sends a line; raises OSError on failure or after the time limit."""
+        """Sends a line; raises OSError, also after the time limit."""
         self._limit()
         self._connection.sendall(_GREETING + _SEPARATOR.join(fields).encode() + b"\n")
 
     def receive(self):
-        """Returns `_fields` of the next line; raises OSError after the time limit."""
+        """Returns `_fields` of the next line; raises OSError, also after the time limit."""
         while b"\n" not in self._received and len(self._received) < MOST_BYTES:
             self._limit()
             received = self._connection.recv(MOST_BYTES - len(self._received))

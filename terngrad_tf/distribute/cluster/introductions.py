@@ -1,7 +1,4 @@
-"""Introductions of workers that agree on the members of a cluster.
-
-The workers greet each other with an introduction in JSON as their name.
-"""
+"""Introductions of workers that agree on the members of a cluster: greetings' names, in JSON."""
 
 import dataclasses
 import json
@@ -14,12 +11,7 @@ from terngrad_tf.distribute.cluster.membership import Generation, SavedState
 
 @dataclasses.dataclass(frozen=True)
 class Proposal:
-    """A proposal of the future chief to the workers.
-
-    Attributes:
-        generation: the `Generation`.
-        runs: `Introduction.run` of each member except the chief, by index.
-    """
+    """The future chief's proposal; `runs` are those of the other members, by index."""
 
     generation: Generation
     runs: Mapping[int, str]
@@ -31,11 +23,9 @@ class Introduction:
 
     Attributes:
         cluster: digest of the settings that all workers must share.
-        worker: index of the worker in the list of all workers.
-        run: text that distinguishes this process from an earlier one of the same worker.
-        generation: the last `Generation` to which the worker agreed.
-        state: `SavedState` of the worker; None without one.
-        proposal: `Proposal` of the worker; None without one.
+        worker: index in the list of all workers.
+        run: distinguishes this process from an earlier one of the same worker.
+        generation: the last one to which the worker agreed.
     """
 
     cluster: str
@@ -51,12 +41,12 @@ class Introduction:
 
 
 def is_introduction(name: str) -> bool:
-    """Returns True if a name looks like a result of `Introduction.encode`."""
+    """Returns True if a name looks like an `Introduction`."""
     return name.startswith("{")
 
 
 def decode(name: str | None) -> Introduction | None:
-    """Returns the `Introduction` of an encoded name; None for any other text of any sender."""
+    """Returns the `Introduction` of an encoded name; None for other text of any sender."""
     if name is None or not is_introduction(name):
         return None
     try:

@@ -1,12 +1,11 @@
-"""Members of a cluster: the rules by which they are chosen, and the file that records them.
+"""Members of a cluster: the rules of their choice, and the file that records them.
 
-A cluster has generations. Each generation begins with members that agreed to it, and ends when a
-member is lost or another worker comes. The next generation needs more than half of the members (or
-half of them, including the chief). So at most one part of a split network continues: any two such
-groups share a worker, and a worker agrees to a generation only once.
+A generation begins with members that agreed to it, and ends when a member is lost or another worker
+comes. The next one needs more than half of the members (or half, including the chief). So at most
+one part of a split network continues: two such groups share a worker, which agrees to a generation
+only once.
 
-The state that a run has saved is identified by the generation that saved it, and by its step. The
-state of the later generation wins: the run did not continue from the other state.
+The saved state of a later generation wins: the run did not continue from the other one.
 """
 
 import dataclasses
@@ -21,7 +20,7 @@ from terngrad_tf.common.files import PathLike, atomic_write
 
 _FILE = ".members-{}.json"
 _FILES = ".members-*.json"
-# More than the workers or steps of any cluster.
+# More than any cluster's workers or steps.
 _MOST = 10**9
 
 
@@ -30,7 +29,7 @@ class SavedState:
     """A state of the run that a worker can provide.
 
     Attributes:
-        generation: generation in which the state was saved, from 1; 0 if unknown.
+        generation: in which the state was saved, from 1; 0 if unknown.
         step: number of steps done.
     """
 
@@ -43,10 +42,10 @@ class Generation:
     """Workers that agreed to train together.
 
     Attributes:
-        number: number of the generation, from 1; 0 before the first.
-        members: indices of the workers in the whole cluster's list, the chief first.
+        number: from 1; 0 before the first.
+        members: indices in the whole cluster's list, the chief first.
         num_copies: number of members after the chief that save, too.
-        start: `SavedState` with which the generation began, or None.
+        start: state at the beginning, or None.
     """
 
     number: int
@@ -63,12 +62,7 @@ class Generation:
     def order(self, states: Mapping[int, SavedState | None]) -> tuple[int, ...] | None:
         """Returns the next generation's members; the worker with the newest state is its chief.
 
-        Args:
-            states: state that each present worker can provide.
-
-        Returns:
-            Indices of the workers, the chief first; None if no worker is known to have the run's
-            last saved state.
+        The chief comes first. None: no present worker surely has the last saved state.
         """
         saving = self.members[: 1 + self.num_copies]
         newest = max((state for state in states.values() if state is not None), default=None)
@@ -87,11 +81,7 @@ class Generation:
 class MembersFile:
     """A worker's record in the folder of its run. Workers may share the folder.
 
-    Args:
-        folder: path.
-        index: index of this worker in the whole cluster's list.
-        workers: the list, addresses of all workers. Agreements in a cluster of other workers no
-            longer count; states saved there do.
+    Agreements with another list of workers no longer count; states saved there do.
 
     Raises:
         ValueError: the file is damaged.
@@ -109,35 +99,26 @@ class MembersFile:
                 self.generation = generation
 
     def agree(self, generation: Generation) -> None:
-        """Records a generation, permanently when the call returns.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Records a generation, permanently; raises OSError on failure."""
         self.generation = generation
         self._write()
 
     def saved(self, step: int) -> None:
-        """Records a state saved in the folder in this generation; errors as in `agree`."""
+        """Records a state saved in this generation; raises OSError on failure."""
         self._saved = SavedState(self.generation.number, step)
         self._write()
 
     def state(self, newest_step: int | None) -> SavedState | None:
-        """Returns the state in the folder, or None.
+        """Returns the state in the folder, or None; raises as the constructor.
 
-        Args:
-            newest_step: step of the newest checkpoint in the folder; None without one.
-
-        Raises:
-            ValueError: the file of another worker in the folder is damaged.
-            OSError: a file cannot be read.
+        `newest_step` is the newest checkpoint's, None without one.
         """
         if newest_step is None:
             return None
         numbers = [0]
         for path in self._path.parent.glob(_FILES):
             _, _, saved = _read(path) or (None, None, None)
-            # The record may be older than the last saved state, but never newer.
+            # The record may be older than the last saved state, never newer.
             if saved is not None and saved.step <= newest_step:
                 numbers.append(saved.generation)
         return SavedState(max(numbers), newest_step)
@@ -172,8 +153,7 @@ def _read(path):
 def generation_from(described: Any) -> Generation:
     """Returns the `Generation` of a dict from `dataclasses.asdict`, read from JSON.
 
-    Raises:
-        KeyError, TypeError, ValueError: the dict is not a generation.
+    Raises KeyError, TypeError or ValueError for other values.
     """
     members = tuple(map(count, described["members"]))
     if not members or len(set(members)) < len(members):
@@ -190,11 +170,7 @@ def state_from(described: Any) -> SavedState | None:
 
 
 def count(value: Any) -> int:
-    """Returns a value after checking that it is a count.
-
-    Raises:
-        ValueError: the value is not a count.
-    """
+    """Returns a value if it is a count; raises ValueError otherwise."""
     if type(value) is not int or not 0 <= value <= _MOST:
         raise ValueError(f"{value!r} is no count")
     return value

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from terngrad_tf.common import strict_json
 from terngrad_tf.common.arguments import shown
 
-# Required and optional keys of a rank table.
+# Required and optional keys.
 _TABLE_KEYS = ({"version", "server_list", "status"}, {"server_count"})
 _SERVER_KEYS = ({"server_id", "device"}, {"host_nic_ip"})
 _DEVICE_KEYS = ({"device_id", "device_ip", "rank_id"}, set())
@@ -22,13 +22,7 @@ _DEVICE_KEYS = ({"device_id", "device_ip", "rank_id"}, set())
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """A device of a table, used by one process.
-
-    Args:
-        server_id: name of the device's server in the table.
-        device_id: number of the device on the server.
-        address: IP address, with brackets for IPv6.
-    """
+    """A device of a table, used by one process; IPv6 addresses have brackets."""
 
     server_id: str
     device_id: int
@@ -36,13 +30,7 @@ class Device:
 
 
 def read_rank_table(path: str | os.PathLike) -> list[Device]:
-    """Reads a table.
-
-    Args:
-        path: the JSON file.
-
-    Returns:
-        List of `Device` in the order of `rank_id`, which counts from 0.
+    """Returns the devices of a table, by `rank_id` from 0.
 
     Raises:
         ValueError: the file is not a completed rank table of version 1.0.
@@ -59,11 +47,7 @@ def read_rank_table(path: str | os.PathLike) -> list[Device]:
 
 
 def addresses(devices: Sequence[Device], port: int) -> list[str]:
-    """Returns the addresses "ip:port" of the devices' processes; equal IPs use consecutive ports.
-
-    Args:
-        devices: list of `Device`.
-        port: TCP port of the first process at an IP address.
+    """Returns "ip:port" of the devices' processes; equal IPs use consecutive ports.
 
     Raises:
         ValueError: a port is not from 1 to 65535.
@@ -82,21 +66,14 @@ def addresses(devices: Sequence[Device], port: int) -> list[str]:
 def on_this_machine(
     devices: Sequence[Device], server_id: str = ""
 ) -> tuple[list[int], Sequence[Device]]:
-    """Returns the ranks of this machine's devices, and the devices with addresses to use.
+    """Returns this machine's ranks, and all devices with the addresses to use.
 
-    This machine is the named server or, without a name, the table's only server or the one with an
-    address of this machine. The processes of a single server use 127.0.0.1, since a table may list
-    the addresses of accelerators only.
-
-    Args:
-        devices: list of `Device`, from `read_rank_table`.
-        server_id: name of the server in the table. Default "": find the server by its addresses.
-
-    Returns:
-        (list of ranks, list of `Device` with the addresses to use).
+    This machine is the named server, the table's only server, or the one with an address of this
+    machine. The processes of a single server use 127.0.0.1, since a table may list the addresses of
+    accelerators only.
 
     Raises:
-        ValueError: the table has no such server, or no server with an address of this machine.
+        ValueError: the table has no such server.
     """
     servers = list(dict.fromkeys(device.server_id for device in devices))
     if server_id and server_id not in servers:

@@ -1,7 +1,6 @@
-"""Logs and remembers why processes that answer at peers' addresses do not belong to the cluster.
+"""Logs and remembers why processes at peers' addresses do not belong to the cluster.
 
-Any program that listens at an absent peer's address can answer without the token. A process with a
-token logs wrong answers and continues to wait for the right process.
+Any program may answer at an absent peer's address, so a process with a token waits on.
 """
 
 import logging
@@ -15,12 +14,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Refusals:
-    """The refused answers of other processes.
-
-    Args:
-        tasks: `Tasks`.
-        token: token of this process. Default: none.
-    """
+    """The refused answers of other processes."""
 
     def __init__(self, tasks: Tasks, token: str | None = None):
         self._tasks = tasks
@@ -28,16 +22,11 @@ class Refusals:
         self._refused: dict[int, str] = {}
 
     def are_final(self, failure: str | None) -> bool:
-        """Returns True if a failure of `greetings.greet` proves a wrong start of this process."""
+        """Returns True if a failure of `greetings.greet` proves a wrong start."""
         return self._token is None and failure in greetings.REFUSALS
 
     def reason(self, index: int, failure: str) -> str:
-        """Returns the reason why a process does not take part yet.
-
-        Args:
-            index: index of the process among the tasks.
-            failure: failure from `greetings.greet`.
-        """
+        """Returns why a process does not take part yet, for a failure of `greetings.greet`."""
         before = self._refused.get(index)
         if failure not in greetings.REFUSALS:
             return f"{failure}; before, a process there {before}" if before else failure

@@ -10,7 +10,7 @@ from terngrad_tf.distribute.cluster import greetings, introductions, refusals, w
 from terngrad_tf.distribute.communication import peers
 from terngrad_tf.distribute.communication.peers import Tasks
 
-# A process that was started wrongly stays this long, so that the others notice.
+# A wrongly started process stays this long, so that the others notice.
 _WRONG_SECONDS = 10.0
 
 _joined = None
@@ -20,12 +20,7 @@ def wait_for_peers(tasks: Tasks, timeout: float, token: str | None = None) -> No
     """Waits until all processes have come to this point and reach each other.
 
     TensorFlow itself waits inside one call that ignores Ctrl-C; before 2.21, for an hour. It also
-    accepts any program that answers on a port as the expected process.
-
-    Args:
-        tasks: `peers.Tasks`.
-        timeout: seconds.
-        token: token that all must share. Default: none, on all processes.
+    accepts any program on a port as the expected process.
 
     Raises:
         PeerError: processes are missing after `timeout` seconds, or were started with another index
@@ -40,21 +35,14 @@ def wait_for_peers(tasks: Tasks, timeout: float, token: str | None = None) -> No
 
 
 def joined_tasks() -> Any:
-    """Returns the `peers.Tasks` of this process's permanent cluster; None before the rendezvous."""
+    """Returns the `Tasks` of this process's cluster; None before the rendezvous."""
     return _joined
 
 
 class _Look:
     """Returns processes that have not met this one, in the format of `peers.unreachable`.
 
-    A process with a token accepts only processes that prove to have it. It logs any other answer
-    at a peer's address and waits for the peer.
-
-    Args:
-        heard: `greetings.Heard`, the names of processes that greeted this one.
-        tasks: `peers.Tasks`.
-        token: as in `wait_for_peers`.
-        deadline: time of `time.monotonic` at which the rendezvous ends.
+    `deadline` is in `time.monotonic`.
     """
 
     def __init__(self, heard, tasks, token, deadline):
@@ -63,13 +51,13 @@ class _Look:
         self._token = token
         self._deadline = deadline
         self._right = {}
-        # {name of a process that was started differently: the difference}.
+        # {name of a wrongly started process: the difference}.
         self._wrong = {}
         self._since = None
 
     def __call__(self, tasks, among):
         own = str(worker_lists.place_of(tasks, tasks.index))
-        # Processes that answered once may have continued by now.
+        # Those that answered may have continued by now.
         asked = set(range(len(tasks.names)) if among is None else among) - self._right.keys()
         answers = peers.of_others(
             tasks, asked, lambda index: greetings.greet(tasks.addresses[index], own, self._token)
@@ -88,7 +76,7 @@ class _Look:
         return missing
 
     def _look(self, tasks, index, answer):
-        """Returns the reason why a greeted process is missing, or None for the right process."""
+        """Returns why a greeted process is missing, or None for the right process."""
         (name, failure), who = answer, tasks.describe(index)
         if failure is not None:
             why = self._refusals.reason(index, failure)
@@ -108,10 +96,9 @@ class _Look:
         return None
 
     def _other_lists(self, tasks, missing, heard):
-        """Describes how the lists of processes that do not meet this one differ, one line each.
+        """Describes how the lists of missing processes differ from this one's, one line each.
 
-        Lists may differ, for example if a host has several names, as long as all processes meet. If
-        processes exchange their lists but do not reach each other, addresses are wrong.
+        Lists may differ, such as by a host's names, if all processes meet.
         """
         if not missing:
             return []
@@ -130,16 +117,7 @@ class _Look:
 def answering(
     tasks: Tasks, name: Callable[[], str], token: str | None = None
 ) -> Iterator[greetings.Heard]:
-    """Like `greetings.answering`, on this process's own port.
-
-    Args:
-        tasks: `peers.Tasks`.
-        name: function that returns the current name.
-        token: token that all must share. Default: none.
-
-    Raises:
-        PeerError: this process cannot listen on its port.
-    """
+    """Like `greetings.answering`, on this process's own port; raises PeerError on failure."""
     with contextlib.ExitStack() as stack:
         try:
             port = int(tasks.addresses[tasks.index].rpartition(":")[2])

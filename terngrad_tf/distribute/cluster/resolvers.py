@@ -68,8 +68,8 @@ def cluster_from_rank_table(
 ) -> tf.distribute.cluster_resolver.ClusterResolver:
     """Returns the cluster of a rank table, a JSON file of MindSpore's distributed training.
 
-    Each device of the table is a worker, in the order of `rank_id`, reached at its `device_ip`.
-    Ranks with the same address take consecutive ports from `port` on, in the order of the ranks.
+    Each device is a worker, in the order of `rank_id`, at its `device_ip`. Ranks with the same
+    address take consecutive ports from `port` on.
 
     Args:
         path: the JSON file, the same on every host.
@@ -119,18 +119,11 @@ def workers_only(
 def cluster_of(
     addresses: Sequence[str], index: int
 ) -> tf.distribute.cluster_resolver.ClusterResolver:
-    """Returns the cluster of the workers at these addresses, with this process among them.
+    """Returns the cluster of these workers, the chief first; this process is worker `index`.
 
     Example:
     >>> cluster_of(["a:2222", "b:2222"], 1).task_id
     1
-
-    Args:
-        addresses: list of "host:port", the chief's first.
-        index: index of this process in the list.
-
-    Returns:
-        A `tf.distribute.cluster_resolver.SimpleClusterResolver`.
     """
     return _resolver({"worker": list(addresses)}, "worker", index)
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from terngrad_tf.common import addresses, strict_json
 from terngrad_tf.common.arguments import did_you_mean, shown
 
-# The jobs that train come first.
+# Training jobs first.
 _JOBS = ("chief", "worker", "ps", "evaluator")
 # Keys that TensorFlow reads.
 _KEYS = ("cluster", "task", "rpc_layer", "environment", "session_master")
@@ -18,8 +18,7 @@ def cluster_from_tf_config() -> tf.distribute.cluster_resolver.ClusterResolver:
     """Returns the cluster of the environment variable `TF_CONFIG`, after checking the variable.
 
     Returns:
-        A `tf.distribute.cluster_resolver.TFConfigClusterResolver`. Without the variable its cluster
-        is empty.
+        A `tf.distribute.cluster_resolver.TFConfigClusterResolver`, empty without the variable.
 
     Raises:
         ValueError: the variable is not JSON, or not a valid `TF_CONFIG`.
@@ -51,7 +50,7 @@ def _check_tf_config(config):
     is_known = isinstance(config, dict) and (not config or not config.keys().isdisjoint(_KEYS))
     _check(config, is_known, 'an object with "cluster" and "task"')
     for key in config:
-        # Platforms add other keys, which are ignored here.
+        # Platforms add other keys.
         hint = did_you_mean(key, _KEYS) if key not in _KEYS else ""
         _check(key, not hint, f'"cluster", "task" or keys unlike them{hint}')
     cluster = config.get("cluster", {})

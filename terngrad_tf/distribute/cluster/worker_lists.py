@@ -1,7 +1,7 @@
 """Compares the lists of workers with which processes were started.
 
-Each process sends its index and its list as a name: "worker 0 of 2 in a:2222,b:2222". If the list
-is too long for a greeting, a digest replaces the list.
+A process sends its index and list as a name: "worker 0 of 2 in a:2222,b:2222"; a digest replaces a
+list too long for a greeting.
 """
 
 import dataclasses
@@ -12,24 +12,17 @@ from collections.abc import Sequence
 from terngrad_tf.common.arguments import shown
 from terngrad_tf.distribute.communication.peers import Tasks
 
-# Longest list sent as text; a greeting must also hold a name, a number and a seal.
+# A greeting must also hold a name, a number and a seal.
 _MOST_CHARACTERS = 3000
 _DIGEST = "sha256:"
 _NAME = re.compile(r"([a-z]{1,20} [0-9]{1,9}) of ([0-9]{1,9}) in (\S+)")
-# Number of differences in one line.
 _MOST_TOLD = 2
 _RULE = "all processes need the same list of workers"
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A process's index and list of workers.
-
-    Attributes:
-        name: name such as "worker 1".
-        count: number of workers in the list.
-        workers: addresses joined by commas, or a digest of the list.
-    """
+    """A process's name, such as "worker 1", its number of workers, and their list or a digest."""
 
     name: str
     count: int
@@ -40,7 +33,7 @@ class Place:
 
 
 def place_of(tasks: Tasks, index: int) -> Place:
-    """Returns the `Place` of the process with an index in this process's own list."""
+    """Returns the `Place` of an index in this process's list."""
     workers = ",".join(tasks.addresses)
     if len(workers) > _MOST_CHARACTERS:
         workers = _DIGEST + hashlib.sha256(workers.encode()).hexdigest()
@@ -48,19 +41,13 @@ def place_of(tasks: Tasks, index: int) -> Place:
 
 
 def parse(name: str) -> Place | None:
-    """Returns the `Place` described by a name; None for any other text of any sender."""
+    """Returns the `Place` described by a name; None for other text of any sender."""
     match = _NAME.fullmatch(name)
     return match and Place(match[1], int(match[2]), match[3])
 
 
 def difference(tasks: Tasks, who: str, told: Place) -> str:
-    """Returns one line on how another process was started differently.
-
-    Args:
-        tasks: `Tasks` of this process.
-        who: description of the other process, for errors.
-        told: `Place` of the other process.
-    """
+    """Returns one line on how another process, `who`, was started differently."""
     own = place_of(tasks, tasks.index)
     if told.workers == own.workers:
         return (

@@ -6,13 +6,13 @@ import os
 import socket
 import time
 
-# The host answers, but its port is closed: the process has ended, or not yet begun.
+# The process has ended, or not yet begun.
 REFUSED = "connection refused"
 PROBE_SECONDS = 2.0
 
 
 def connection_failure(address: str) -> str | None:
-    """Returns the reason why a TCP connection to "host:port" fails within 2 s, or None."""
+    """Returns why a TCP connection to "host:port" fails within 2 s, or None."""
     try:
         connect(address).close()
     except OSError as error:
@@ -21,11 +21,7 @@ def connection_failure(address: str) -> str | None:
 
 
 def connect(address: str) -> socket.socket:
-    """Returns a TCP connection to "host:port", made within 2 s.
-
-    Raises:
-        OSError: the connection failed.
-    """
+    """Returns a TCP connection to "host:port", made within 2 s; raises OSError on failure."""
     host, _, port = address.rpartition(":")
     return socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_SECONDS)
 
@@ -36,18 +32,13 @@ def reason(error: OSError) -> str:
 
 
 class Watch:
-    """Tests connections to other processes, and measures how long they have failed."""
+    """Tests connections, and measures how long they have failed."""
 
     def __init__(self) -> None:
         self._lost_since = {}
 
     def look(self, address: str) -> tuple[str | None, float]:
-        """Tries to connect to "host:port".
-
-        Returns:
-            Pair of the reason of a failure and the seconds since the first failed test; None and
-            0.0 if the connection succeeds.
-        """
+        """Returns a failure to connect and the seconds since the first one; else None and 0.0."""
         failure = connection_failure(address)
         if failure is None:
             self._lost_since.pop(address, None)
@@ -57,17 +48,15 @@ class Watch:
 
 
 def shutdown_sockets(address: str) -> None:
-    """Closes this process's TCP connections to "host:port", if any.
+    """Closes this process's TCP connections to "host:port", on systems with `/proc`.
 
-    Code that waits for an answer on them gets an error. If a link is cut, gRPC would wait as long
-    as TCP retries, a quarter of an hour. Does nothing on systems without `/proc`.
+    Code that waits on them gets an error; gRPC would wait a quarter of an hour if a link is cut.
     """
     host, _, port = address.rpartition(":")
     with contextlib.suppress(OSError):
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
         wanted = {_endpoint(sockaddr) for *_, sockaddr in found}
         for descriptor in os.listdir("/proc/self/fd"):
-            # Descriptors may be closed by now, or not connected.
             with contextlib.suppress(OSError):
                 if not os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:"):
                     continue
@@ -79,6 +68,6 @@ def shutdown_sockets(address: str) -> None:
 
 
 def _endpoint(sockaddr):
-    """Returns address and port of a socket, with IPv4 addresses in one form for both families."""
+    """Returns a socket's address and port, with one form of IPv4 for both families."""
     address = ipaddress.ip_address(sockaddr[0].partition("%")[0])
     return str(getattr(address, "ipv4_mapped", None) or address), sockaddr[1]

@@ -1,7 +1,6 @@
 """Shares values, results and errors between the processes of a cluster outside training.
 
-Each process publishes a text and reads the texts of all others, so that all continue, or all end,
-together.
+All processes continue, or all end, together.
 """
 
 import itertools
@@ -25,8 +24,7 @@ from terngrad_tf.distribute.communication.peers import (
 )
 
 _POLL_SECONDS = 1.0
-# The first process stores the published values, so before its end it waits this long for the others
-# to read them.
+# The first process stores the values, so it ends after the others have read them.
 _LEADER_WAIT_SECONDS = 10.0
 
 _exchanges = itertools.count()
@@ -68,7 +66,6 @@ def all_gather_object(
     key = f"terngrad_tf/shared/{next(_exchanges)}"
     deadline = time.monotonic() + (strategy.start_timeout if timeout is None else timeout)
     with peer_errors(tasks), places.at(f"the exchange of {topic}"):
-        # The place lets processes at different places find out.
         private.publish(f"{key}/{tasks.index}", json.dumps([places.waits_at, topic, value]))
         texts = [read(tasks, i, f"{key}/{i}", topic, deadline) for i in range(len(tasks.names))]
         at, topics, values = zip(*map(json.loads, texts), strict=True)
@@ -154,14 +151,7 @@ def _failed(outcome):
 
 
 def read(tasks: Any, index: int, key: str, topic: str, deadline: float) -> str:
-    """Waits for the text that a process publishes under a key.
-
-    Args:
-        tasks: `peers.Tasks`.
-        index: index of the process in `tasks`.
-        key: str.
-        topic: str, name of the value, for errors.
-        deadline: time of `time.monotonic` at which to give up.
+    """Waits for the text that a process publishes under a key, until a time of `time.monotonic`.
 
     Raises:
         PeerError: the process ended, or did not come to this point in time.

@@ -1,12 +1,9 @@
-"""Records processes that ended. A process that comes to the end of its program says so.
-
-A process that is killed, or whose machine is lost, sends no message.
-"""
+"""Records processes that said that they end. Killed processes and lost machines do not."""
 
 import threading
 import time
 
-# A process's last message may arrive this long after the process is out of reach.
+# A last message may arrive this long after the loss.
 _LATE_SECONDS = 1.0
 _POLL_SECONDS = 0.05
 
@@ -16,7 +13,7 @@ _is_told = threading.Event()
 
 
 def note(index: int, error: str) -> None:
-    """Notes that a process ended; `error` is the reason in one line, "" if its program was over."""
+    """Notes that a process ended, with the reason in one line, "" if its program was over."""
     with _lock:
         _errors.setdefault(index, error)
 
@@ -28,7 +25,7 @@ def known() -> dict[int, str]:
 
 
 def of_lost(index: int) -> str | None:
-    """Returns the last message of a process that is out of reach, or None."""
+    """Returns the last message of a lost process, or None."""
     deadline = time.monotonic() + _LATE_SECONDS
     while index not in known() and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
@@ -36,7 +33,7 @@ def of_lost(index: int) -> str | None:
 
 
 def note_told() -> None:
-    """Notes that the others already know why this process ends, or caused its end."""
+    """Notes that the others know why this process ends, or caused its end."""
     _is_told.set()
 
 

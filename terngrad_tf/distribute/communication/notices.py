@@ -8,11 +8,7 @@ _logger = logging.getLogger(__name__)
 
 
 def tell(line: str) -> None:
-    """Prints a line, or logs it if `keras.utils.disable_interactive_logging` was called.
-
-    Args:
-        line: str without a final line break.
-    """
+    """Prints a line, or logs it if `keras.utils.disable_interactive_logging` was called."""
     if keras.config.is_interactive_logging_enabled():
         print(line, flush=True)
     else:

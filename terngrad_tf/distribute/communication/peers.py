@@ -17,18 +17,17 @@ from terngrad_tf.distribute import private
 from terngrad_tf.distribute.communication import connections, endings
 
 _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
-# The op that failed on this process.
 _OWN_OP = re.compile(r"\{\{.*?\}\}")
 _FROM_PEERS = re.compile(
     r"Collective ops is aborted|Collective has timed out|CoordinationService|WorkerService"
     r"|coordination service|Barrier timed out|Could not start gRPC server"
 )
-# TensorFlow's messages if processes run different programs.
+# TensorFlow's messages if programs differ.
 _DIFFERENT = re.compile(
     r"[^\n]*(?:Shape mismatch in the collective|is joining a group with|expected (?:type|data_type)"
     r"|inconsistent with)[^\n]*"
 )
-# Encloses a process's report to the others.
+# Encloses a process's report.
 _MARK = "=~="
 _REPORTED = re.compile(f"{_MARK}(.*?){_MARK}", re.DOTALL)
 _LEADER = re.compile(r"CoordinationService|coordination service")
@@ -46,13 +45,7 @@ class PeerError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Tasks:
-    """The processes of a cluster that take part in training, the chief first.
-
-    Attributes:
-        names: name of each process, such as "worker 1".
-        addresses: host:port of each process.
-        index: index of this process.
-    """
+    """The training processes of a cluster, the chief first, with names such as "worker 1"."""
 
     names: tuple[str, ...]
     addresses: tuple[str, ...]
@@ -93,8 +86,8 @@ def tasks_of(
 def peer_errors(tasks: Tasks | None) -> Iterator[None]:
     """Turns TensorFlow's errors about other processes into `PeerError`, one line that names them.
 
-    TensorFlow notices a killed process at the next exchange. It notices a killed process or a cut
-    link by missing heartbeats for 25 s. Other errors pass unchanged.
+    TensorFlow notices a killed process at the next exchange, or, like a cut link, by missing
+    heartbeats for 25 s. Other errors pass unchanged.
 
     Example:
     >>> with peer_errors(None):  # strategy.tasks
@@ -117,7 +110,7 @@ def peer_errors(tasks: Tasks | None) -> Iterator[None]:
 
 
 def _line_of(error, tasks):
-    """Returns the line of the `PeerError` for an error, or None for errors of this process."""
+    """Returns the line of an error's `PeerError`, or None for this process's errors."""
     message = str(error)
     cause = error
     while cause is not None:
@@ -133,7 +126,7 @@ def _line_of(error, tasks):
 
 
 def tell_all(line: str) -> None:
-    """Makes the exchanges of all processes of the cluster, this one too, fail with a line."""
+    """Makes the exchanges of all processes, this one too, fail with a line."""
     endings.note_told()
     private.report_error(f"{_MARK}{line}{_MARK}")
 
@@ -160,26 +153,20 @@ def propagate_errors(tasks: Tasks | None) -> Iterator[None]:
 
 
 def report_end(tasks: Tasks | None, error: BaseException) -> None:
-    """Reports to other processes, if any, why this one ends; see `propagate_errors`."""
+    """Reports to other processes, if any, why this one ends."""
     if tasks is not None:
         tell_all(ended(tasks, error))
 
 
 def ended(tasks: Tasks, error: BaseException) -> str:
-    """Returns the reason why this process ends, in one line for the others."""
+    """Returns why this process ends, in one line for the others."""
     is_interrupt = isinstance(error, KeyboardInterrupt)
     why = "interrupted (Ctrl-C)" if is_interrupt else one_line(error) or type(error).__name__
     return f"{tasks.describe(tasks.index)} ended: {why}"
 
 
 def explain(message: str, tasks: Tasks, unreachable_now: Mapping[int, str] | None = None) -> str:
-    """Returns one line on the failure and the processes at fault.
-
-    Args:
-        message: TensorFlow's error.
-        tasks: `Tasks`.
-        unreachable_now: `{index: reason}` of processes that do not answer now. Default: none.
-    """
+    """Returns one line on the failure in TensorFlow's message, and the processes at fault."""
     if reported := _REPORTED.search(message):
         return reported.group(1)
     if "Could not start gRPC server" in message:
@@ -202,7 +189,7 @@ def explain(message: str, tasks: Tasks, unreachable_now: Mapping[int, str] | Non
 
 
 def alone(tasks: Tasks, over: Iterable[int]) -> str:
-    """Returns one line on processes whose program is over but that this process needs."""
+    """Returns one line on processes that this one needs but whose program is over."""
     who = tasks.describe_all(dict.fromkeys(over, "its program is over"))
     place = places.waits_at
     if place is None:
@@ -211,7 +198,7 @@ def alone(tasks: Tasks, over: Iterable[int]) -> str:
 
 
 def at_different_places(tasks: Tasks, at: Mapping[int, str]) -> str:
-    """Returns one line on processes that wait for each other forever; `at` has all places."""
+    """Returns one line on processes that wait for each other at different places."""
     who: dict[str, list[str]] = {}
     for index, place in at.items():
         who.setdefault(place, []).append(tasks.names[index])
@@ -223,7 +210,7 @@ def at_different_places(tasks: Tasks, at: Mapping[int, str]) -> str:
 
 
 def not_started(tasks: Tasks, missing: Mapping[int, str]) -> str:
-    """Returns one line on processes that did not start, given as `{index: reason}`."""
+    """Returns one line on missing processes, given as `{index: reason}`."""
     return f"not all processes started in time; missing: {_describe_missing(tasks, missing)}"
 
 
@@ -242,12 +229,7 @@ def port_in_use(tasks: Tasks) -> str:
 
 
 def unreachable(tasks: Tasks, among: Iterable[int] | None = None) -> dict[int, str]:
-    """Returns `{index: reason}` of other processes whose port does not answer.
-
-    Args:
-        tasks: `Tasks`.
-        among: indices to try. Default: all.
-    """
+    """Returns `{index: reason}` of other processes (default: all) whose port does not answer."""
     failures = of_others(
         tasks, among, lambda index: connections.connection_failure(tasks.addresses[index])
     )
@@ -265,16 +247,7 @@ def of_others(
 
 
 def wait_for_all(tasks: Tasks, timeout: float, look: Callable[..., Any] = unreachable) -> None:
-    """Waits until the port of each other process has answered; logs the missing ones.
-
-    Args:
-        tasks: `Tasks`.
-        timeout: seconds.
-        look: function like `unreachable` that returns missing processes. Default: `unreachable`.
-
-    Raises:
-        PeerError: processes are missing after `timeout` seconds.
-    """
+    """Waits until `look` finds no missing process; logs them, raises PeerError after `timeout`."""
     start = time.monotonic()
     next_report = start + _FIRST_REPORT_SECONDS
     missing = look(tasks, None)
@@ -290,7 +263,7 @@ def wait_for_all(tasks: Tasks, timeout: float, look: Callable[..., Any] = unreac
 
 
 def named(message: str, tasks: Tasks) -> set[int]:
-    """Returns the indices of other processes that a message of TensorFlow names."""
+    """Returns the other processes that a message of TensorFlow names."""
     members = [f"{job} {task}" for job, task in _TASK.findall(_OWN_OP.sub("", message))]
     # The coordination service runs in the first process.
     if not set(members) - {tasks.names[tasks.index]} and _LEADER.search(message):

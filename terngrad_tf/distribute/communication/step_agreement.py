@@ -13,9 +13,9 @@ from terngrad_tf.distribute import private
 from terngrad_tf.distribute.communication.coordination import read
 from terngrad_tf.distribute.communication.peers import PeerError
 
-# While processes agree, they end no step.
+# Processes end no step while they agree.
 _AGREE_SECONDS = 60.0
-# Questions without an answer in time cost the first process 25 KB forever, so ask seldom.
+# An unanswered question costs the first process 25 KB forever, so ask seldom.
 _ASK_AGAIN_SECONDS = 3600.0
 _END = "end"
 
@@ -26,13 +26,12 @@ _numbers = itertools.count()
 class StepAgreement:
     """Finds a step that no process has passed, when any process asks for an action.
 
-    A thread of each process waits for a question. Then each process publishes its number of steps
-    and ends no step until it knows the numbers of all: the action follows the step after the
-    largest number. Processes wait only for each other's threads, not for training, so they may be
-    at different steps. Before a question, nothing is sent.
+    Then each process publishes its number of steps, in a thread, and ends no step until it knows
+    the numbers of all: the action follows the step after the largest number. Processes may be at
+    different steps, since they wait only for each other's threads.
 
-    Every process of the cluster creates the agreement at the same point of the program, as the
-    context of its steps.
+    Every process creates the agreement at the same point of the program, as the context of its
+    steps.
 
     Example:
     >>> with StepAgreement(terngrad_tf.TernGradStrategy(num_nodes=1), first_step=7) as agreement:
@@ -100,8 +99,7 @@ class StepAgreement:
             self._is_closed = True
             if self._tasks is None or error_type is not None:
                 return
-            # Later questions get a step that no process reaches, and need not wait for this
-            # process.
+            # Later questions get a step that no process reaches.
             with contextlib.suppress(tf.errors.OpError):
                 private.publish(self._key(self._tasks.index), str(self._step))
             key = self._key("asked")
@@ -114,7 +112,7 @@ class StepAgreement:
         try:
             private.publish(key, f"{what} {self._tasks.index}")
         except tf.errors.AlreadyExistsError:
-            pass  # another process asked, maybe for another action: ask again afterwards
+            pass  # maybe for another action: ask again afterwards
         except tf.errors.OpError as error:
             _logger.debug("not asked: %s", error)
 
@@ -127,7 +125,7 @@ class StepAgreement:
                     what, asking = question.split(" ")
                     self._agree(what, asking)
         except (PeerError, tf.errors.OpError) as error:
-            # Training finds the same error and reports it.
+            # Training reports the same error.
             _logger.debug("no agreement: %s", error)
 
     def _agree(self, what, asking):
@@ -137,8 +135,8 @@ class StepAgreement:
                 return
             private.publish(self._key(self._tasks.index), str(self._step))
             if self._is_closed:
-                # The steps ended with an error, such as an agreed stop. Other processes may still
-                # be on their way to it and must not wait for an answer.
+                # The steps ended with an error. Processes on their way to it must not wait for an
+                # answer.
                 self._round += 1
                 return
             deadline = time.monotonic() + _AGREE_SECONDS

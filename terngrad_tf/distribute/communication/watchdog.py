@@ -1,8 +1,8 @@
 """Finds processes of a cluster that wait for each other forever, at different places.
 
-A thread of each process measures how long its program waits at a place where all must take part.
-After a while, the thread asks for the places of the other processes. If two processes came to
-different places in the same turn, they can never continue. Slow processes are waited for.
+A thread of each process measures how long its program waits at a place where all must take part,
+and then asks for the others' places. Processes that came to different places in the same turn can
+never continue; slow ones can.
 """
 
 import atexit
@@ -23,16 +23,15 @@ from terngrad_tf.distribute.communication import endings, peers
 from terngrad_tf.distribute.communication.connections import REFUSED, connection_failure
 from terngrad_tf.distribute.communication.peers import PeerError, Tasks
 
-# A process first asks after a wait of this length, then after twice the last length.
+# Wait before the first question; the wait then doubles.
 ASK_SECONDS = 15.0
 LOOK_SECONDS = 2.0
-# Time limit for an answer. A process that is stopped in a debugger does not answer.
+# A debugged process does not answer.
 _ANSWER_SECONDS = 10.0
-# A wait of this length for late processes is logged.
 TELL_SECONDS = 60.0
-# Questions without an answer cost the first process 25 KB forever, so ask seldom.
+# An unanswered question costs the first process 25 KB forever, so ask seldom.
 _LISTEN_SECONDS = 3600.0
-# The first process stores the messages, so it waits this long for the others to read its last one.
+# The first process stores the messages, so it waits for the others to read its last one.
 _LEAVE_SECONDS = 5.0
 
 _logger = logging.getLogger(__name__)
@@ -40,7 +39,7 @@ _watch: Any = None
 
 
 def watch(tasks: Tasks | None) -> None:
-    """Watches this process from now on, if it is one of several; every process calls this once."""
+    """Watches this process from now on, if it is one of several; all call it once."""
     global _watch
     if _watch is None and tasks is not None and len(tasks.names) > 1:
         _watch = _Watchdog(tasks)
@@ -48,7 +47,7 @@ def watch(tasks: Tasks | None) -> None:
 
 
 def check() -> None:
-    """Raises PeerError if processes were found to wait for each other at different places."""
+    """Raises PeerError if processes wait for each other at different places."""
     if _watch is not None and _watch.failure is not None:
         raise PeerError(_watch.failure)
 
@@ -56,8 +55,7 @@ def check() -> None:
 class _Watchdog:
     """Two threads: one measures how long this process waits, the other receives messages.
 
-    Messages are numbered; a sender takes the next number. A message either asks all processes for
-    their places, or announces that its sender ends. All processes answer.
+    A message, with the next number, asks for places or announces the sender's end; all answer.
     """
 
     def __init__(self, tasks):
@@ -75,7 +73,7 @@ class _Watchdog:
         if isinstance(error, PeerError) or endings.is_told():
             return
         why = "" if error is None else peers.ended(self._tasks, error)
-        # In a thread, since the first process's machine may be lost.
+        # The first process's machine may be lost.
         thread = threading.Thread(target=self._leave, args=(why,), daemon=True)
         thread.start()
         thread.join(_LEAVE_SECONDS)
@@ -163,7 +161,7 @@ class _Watchdog:
             )
 
     def _behind(self, histories):
-        """Returns the indices of processes that have not come to the place of this process."""
+        """Returns the processes that have not come to this one's place."""
         if not places.seconds_at():
             return []
         length = histories[self._tasks.index].length

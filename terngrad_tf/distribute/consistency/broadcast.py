@@ -11,10 +11,10 @@ import tensorflow as tf
 from terngrad_tf.distribute.consistency.digests import digest_of, gather_digests
 from terngrad_tf.distribute.consistency.handshake import compare_processes
 
-# Maximum number of words gathered at once: 16 MiB.
+# 16 MiB.
 _MAX_WORDS = 1 << 22
-# Messages begin with 64 KiB and adapt to the links' speed: if a message takes longer than
-# TensorFlow's limit for heartbeats, processes consider each other lost.
+# If a message takes longer than TensorFlow's limit for heartbeats, processes consider each other
+# lost; so sizes adapt to the links' speed, from 64 KiB on.
 _FIRST_WORDS = 1 << 14
 _SHORT_SECONDS, _LONG_SECONDS = 0.25, 1.0
 
@@ -25,17 +25,16 @@ def broadcast_variables(
     """Gives the variables of all processes the chief's values.
 
     Every process of the cluster must call this function, outside replicas, with the same variables
-    in the same order. All processes first send 16 bytes of each variable's SHA-256. Then only
-    missing values are sent, and equal values once. Does nothing without a cluster.
+    in the same order. All first send 16 bytes of each variable's SHA-256, then only missing values,
+    and equal values once. Does nothing without a cluster.
 
     Example:
     >>> broadcast_variables(terngrad_tf.TernGradStrategy(num_nodes=1), [tf.Variable(1.0)])
 
     Args:
         strategy: a `TernGradStrategy`.
-        variables: list of `tf.Variable` or `keras.Variable`, created in the strategy's scope or
-            not, of any shapes and of dtypes with a fixed size. All copies on a process's replicas
-            take the chief's first copy.
+        variables: list of `tf.Variable` or `keras.Variable`, of any scope, any shapes and dtypes
+            with a fixed size. All copies on a process's replicas take the chief's first copy.
 
     Raises:
         ValueError: a variable holds strings.
@@ -66,15 +65,9 @@ def broadcast_variables(
 
 
 def broadcast_matrix(strategy: tf.distribute.Strategy, matrix: np.ndarray) -> None:
-    """Gives the matrices of all processes the chief's values, piece by piece.
+    """Overwrites all processes' matrices, of equal shape and contiguous rows, with the chief's.
 
-    Every process of the cluster must call this function. Does nothing without a cluster.
-
-    Args:
-        strategy: a `TernGradStrategy`.
-        matrix: array of two dimensions, with the same shape and a dtype of the same size on all
-            processes. On all processes except the chief, its rows must be contiguous; they are
-            overwritten.
+    All processes call it.
     """
     if strategy.extended.process_group is None:
         return
@@ -88,31 +81,20 @@ def broadcast_matrix(strategy: tf.distribute.Strategy, matrix: np.ndarray) -> No
 
 
 def broadcast_bytes(strategy: tf.distribute.Strategy, content: bytes, source: int) -> bytes:
-    """Gives all processes the bytes of one process.
-
-    Every process of the cluster must call this function. Does nothing without a cluster.
-
-    Args:
-        strategy: a `TernGradStrategy`.
-        content: bytes, of the same length on all processes.
-        source: index of the process whose bytes are sent.
-
-    Returns:
-        The bytes of the source.
-    """
+    """Returns the bytes of the process `source` on all processes, where lengths are equal."""
     if strategy.extended.process_group is None:
         return content
     return _from_one(strategy, content, source)[: len(content)]
 
 
 def _from_one(strategy, content, source=0):
-    """Returns the bytes of one process, in whole words; the others' bytes give the length."""
+    """Returns one process's bytes, in whole words; the others' bytes give the length."""
     if not content:
         return content
     words = np.frombuffer(content + bytes(-len(content) % 4), np.int32)
     is_source = strategy.process_index == source
     if not is_source:
-        # All terms of the sums except the source's are zero.
+        # Sums then hold the source's words.
         words = np.zeros_like(words)
     received, done, size, next_size = [], 0, _FIRST_WORDS, _FIRST_WORDS
     while done < len(words):
@@ -132,7 +114,7 @@ def _from_one(strategy, content, source=0):
 
 
 def _missing(strategy, variables, copies):
-    """Returns copies of variables that a process lacks: lists of equal ones on the chief."""
+    """Returns lists of copies of variables that a process lacks, equal on the chief."""
     digests = gather_digests(strategy, [digest_of(strategy, v) for v in variables])
     is_missing = (digests != digests[0]).any(axis=(0, -1))
     missing = {}
@@ -143,7 +125,7 @@ def _missing(strategy, variables, copies):
 
 
 def _chunks(missing):
-    """Yields lists of lists of equal variables, of about `_MAX_WORDS` words or one larger list."""
+    """Yields lists of these lists, of about `_MAX_WORDS` words or one larger list."""
     chunk, size = [], 0
     for alike in missing:
         words = alike[0][0].shape.num_elements() * alike[0][0].dtype.size // 4
@@ -159,7 +141,6 @@ def _chunks(missing):
 def _assign(local, value):
     assigned = set()
     for component in local:
-        # Replicas of one device may share a copy.
         if id(component) not in assigned:
             component.assign(value)
             assigned.add(id(component))

@@ -1,6 +1,6 @@
 """Settings of callbacks that all processes must share: those that stop training or change its rate.
 
-Other callbacks, which log or save, may be on the chief only.
+Others may be on the chief only.
 """
 
 import dis
@@ -14,24 +14,21 @@ import keras
 
 from terngrad_tf.distribute.consistency.descriptions import describe
 
-# Attributes of a model or its optimizer that a callback sets to change training.
+# If set, training changes.
 _STORED = {"stop_training", "learning_rate", "_initial_epoch"}
 _RATE = "learning_rate"
-# Arguments that name files, identify processes, or change only logs.
+# Arguments that name files or processes, or change only logs.
 _FILES = ("dir", "path", "file", "filename")
 _LEFT_OUT = {"verbose", "rank", "is_chief", "process_index", "task_index", "worker_index", "name"}
 
 
 def callback_settings(callbacks: Any) -> dict[str, Any]:
-    """Returns classes and arguments of the callbacks that change training, by class.
+    """Returns classes and arguments of the callbacks, as in `fit`, that change training, by class.
 
     Example:
     >>> stop = keras.callbacks.LearningRateScheduler(abs)
     >>> callback_settings([keras.callbacks.CSVLogger("log.csv"), stop])
     {'LearningRateScheduler': 'given', 'LearningRateScheduler.schedule': 'abs'}
-
-    Args:
-        callbacks: as in `fit`: None, a callback, a list of callbacks, or a `CallbackList`.
     """
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
@@ -58,7 +55,7 @@ def _settings(callback, before):
 
 
 def _changes(callback) -> bool:
-    # Callbacks of this package whose processes wait for each other have this attribute.
+    # Set on callbacks whose processes wait for each other.
     if getattr(callback, "runs_on_all_processes", False):
         return True
     own = (v for v in vars(callback).values() if isinstance(v, types.FunctionType))
@@ -85,7 +82,7 @@ def _code_changes(code):
     stored = {i.argval for i in instructions if i.opname == "STORE_ATTR"}
     if stored & _STORED or {_RATE, "assign"} <= set(code.co_names):
         return True
-    # By name, as in `setattr(self.model, "stop_training", True)`.
+    # As in `setattr(self.model, "stop_training", True)`.
     if "setattr" in code.co_names and _STORED & set(filter(_is_text, code.co_consts)):
         return True
     return any(_code_changes(c) for c in code.co_consts if isinstance(c, types.CodeType))

@@ -1,7 +1,7 @@
 """Agreements of a cluster's processes around `fit`, `evaluate` and `predict`, and in `fit`.
 
-Before a call, processes compare the arguments of the call and of `compile`, and take the chief's
-weights if they differ. During and after `fit`, they compare their weights again.
+Before a call, processes compare its arguments and those of `compile`, and take the chief's weights
+if they differ. During and after `fit`, they compare weights again.
 """
 
 import base64
@@ -32,10 +32,10 @@ from terngrad_tf.distribute.consistency.handshake import compare_processes, diff
 from terngrad_tf.distribute.consistency.written_files import files_of, writers
 from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 
-# Calls of Keras' step between comparisons of weights, and before a comparison at an epoch's end.
+# Steps between comparisons of weights, and least steps before one at an epoch's end.
 _COMPARE_EVERY, _COMPARE_AT_LEAST = 500, 100
 _MOST_PHRASES = 3
-# Arguments of calls that are compared. Of data, only their presence is compared.
+# Of data, only the presence is compared.
 _COMPARED = (
     "batch_size",
     "epochs",
@@ -57,9 +57,6 @@ _RATE = "learning_rate"
 class Calls:
     """The calls of a strategy's models in this process.
 
-    Args:
-        strategy: a `TernGradStrategy` over several processes.
-
     Attributes:
         left_out: callbacks that must not write here, since the chief's write to the same files.
     """
@@ -75,13 +72,12 @@ class Calls:
 
     @contextlib.contextmanager
     def around(self, method: str, model: keras.Model, arguments: Mapping[str, Any]) -> Iterator:
-        """Context of "fit", "evaluate" or "predict", a method of a model with `arguments` by name.
+        """Context of "fit", "evaluate" or "predict", with `arguments` by name.
 
-        Raises:
-            PeerError: processes have different arguments, or a process was lost.
+        Raises PeerError for different arguments, or a lost process.
         """
         if self._model is not None:
-            # A callback or `fit`'s validation calls: the comparison for `fit` covers the call.
+            # In a callback or `fit`'s validation: the comparison for `fit` covers the call.
             yield
             return
         with peers.peer_errors(self._get_strategy().tasks):
@@ -107,11 +103,11 @@ class Calls:
             with places.at(place):
                 yield
         except (tf.errors.OutOfRangeError, StopIteration):
-            places.forget(place)  # no data are left
+            places.forget(place)
             raise
 
     def stepped(self, model: keras.Model, is_epoch_end: bool) -> None:
-        """Called after each step of `fit` and at the end of each epoch."""
+        """Called after each step of `fit` and each epoch."""
         if model is not self._model:
             return
         self._steps += not is_epoch_end
@@ -169,7 +165,7 @@ class Calls:
     def _equalize(self):
         """Gives all processes the chief's variables if they differ, with a warning."""
         self._steps = 0
-        # Between exchanges, processes legitimately have different statistics.
+        # Statistics legitimately differ between exchanges.
         if not _is_local(self._model) or not _is_between_exchanges(self._model):
             equalize_variables(self._get_strategy(), private.agreed_variables(self._model))
 
@@ -177,8 +173,8 @@ class Calls:
 def _take_noise(strategy, variables):
     """Gives all processes the chief's averages of noise.
 
-    A user's loop takes `optimizer.variables` from the chief, which do not include them. They have
-    one number per 1,024 weights and use the coordination service, so a replica may call this.
+    Not in `optimizer.variables`, which a user's loop takes from the chief. Uses the coordination
+    service, so a replica may call this.
     """
     if not variables:
         return
@@ -198,10 +194,10 @@ def _take_noise(strategy, variables):
 
 
 def _settings(calls, method, model, arguments):
-    """Returns the settings that must be equal, in sections: `{section: {key: value}}`."""
+    """Returns the settings that must be equal: `{section: {key: value}}`."""
     compiled = private.compiled_with(model)
     optimizers = _optimizers(model)
-    # Current rates are variables: all processes take the chief's.
+    # Current rates are variables, taken from the chief.
     optimizers |= {k: v for k, v in calls.rates(model).items() if _is_rate(k, optimizers.get(k))}
     given = {name: "given" for name in _GIVEN if arguments.get(name) is not None}
     return {
@@ -226,7 +222,7 @@ def _optimizers(model):
 
 
 def _held(model, kind, but_for=None):
-    """Returns options of a model's attributes of a kind, mostly from an overridden `compile`."""
+    """Returns options of a model's attributes of a kind, as from an overridden `compile`."""
     found = {}
     for name, value in sorted(vars(model).items()):
         if isinstance(value, kind) and value is not but_for:
@@ -243,12 +239,7 @@ def _is_rate(key, value):
 
 
 def differences(settings: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
-    """Returns one line for each section of settings that differs between processes.
-
-    Args:
-        settings: `{section: {key: value}}` of each process.
-        names: name of each process.
-    """
+    """Returns one line for each differing section of the processes' `{section: {key: value}}`."""
     lines = []
     for section in settings[0]:
         each = [one[section] for one in settings]

@@ -1,7 +1,6 @@
 """Describes the arguments of Keras by values that JSON can hold, so that processes compare them.
 
-Legitimate differences between processes are left out: paths, and names, which Keras numbers. Code
-is described by its name and constants.
+Paths, and names, which Keras numbers, may differ. Code is described by its name and constants.
 """
 
 import collections
@@ -22,7 +21,7 @@ import tensorflow as tf
 # Deeper configurations contain themselves.
 _MOST_LEVELS = 20
 _DIGITS = 12
-# Keys of configurations: locations of classes, and shapes of batches, which differ by process.
+# Locations of classes; shapes of batches differ by process.
 _LEFT_OUT = (
     "name",
     "module",
@@ -38,19 +37,18 @@ _LEFT_OUT = (
 def describe(value: Any) -> Any:
     """Describes a value by None, bool, int, float, str, list and dict; equal for equal values.
 
+    Objects with `get_config` are described by their configurations, functions by names and
+    constants, other objects by their classes.
+
     Example:
     >>> describe(keras.regularizers.L2(0.5))
     {'class': 'L2', 'l2': 0.5}
-
-    Args:
-        value: any value. Objects with `get_config` are described by their configurations, functions
-            by names and constants, other objects by their classes.
     """
     return _replaced(_describe(value), {})
 
 
 def _describe(value, level=0):
-    """Like `describe`, with the names of layers; the value lies `level` levels deep in another."""
+    """Like `describe`, with the names of layers, at a level of nesting."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -111,10 +109,7 @@ def describe_model(model: keras.Model) -> Any:
 
 
 class _ModelConfig:
-    """A model with a configuration: its own, or its layers' if it has none.
-
-    Keras' configuration of a subclassed model contains only its constructor's arguments.
-    """
+    """A model whose configuration contains its layers, also if it is subclassed."""
 
     def __init__(self, model):
         self._model = model
@@ -157,7 +152,7 @@ def _describe_mapping(value, within):
     return {"class": kind, **named, **described, **within(rest)}
 
 
-# Key of a layer's name, to which its model's configuration refers; see `_numbered`.
+# A layer's name in its model's configuration.
 _NAME = "its name"
 _INPUT = "InputLayer"
 
@@ -165,7 +160,7 @@ _INPUT = "InputLayer"
 def _numbered(description):
     """Returns a model's description with numbers in place of the layers' names.
 
-    Inputs are left out: a model that is built by its data has them only once it is built.
+    Inputs are left out: a model built by its data has none before.
     """
     numbers, counts = {}, collections.Counter()
     for layer in _layers(description):
@@ -236,7 +231,7 @@ def _describe_function(value):
 
 
 def _constants(code):
-    """Yields the numbers and texts in a function and its inner functions."""
+    """Yields numbers and texts in a function and its inner functions."""
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _constants(constant)

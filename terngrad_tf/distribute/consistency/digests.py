@@ -8,32 +8,20 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-# Length of a digest; 128 bits.
+# 128 bits.
 _BYTES = 16
 _WORDS = _BYTES // 4
 
 
 def gather_digests(strategy: tf.distribute.Strategy, digests: Sequence[bytes]) -> np.ndarray:
-    """Gathers the digests of all processes: int32 `[processes, digests, 4]`, the chief's first.
-
-    Args:
-        strategy: a `TernGradStrategy` over several processes, all of which call this function.
-        digests: list of digests of 16 bytes, of equal length on all processes.
-    """
+    """Gathers equally many digests of all processes: int32 `[processes, digests, 4]`."""
     words = np.frombuffer(b"".join(digests), np.int32)
     gathered = strategy.extended.process_group.all_gather(tf.constant(words)).numpy()
     return gathered.reshape(len(gathered), -1, _WORDS)
 
 
 def digest_of(strategy: tf.distribute.Strategy, variable: Any) -> bytes:
-    """Returns 16 bytes of SHA-256 of a variable's value.
-
-    If the copies of this process's replicas differ, no other process has the same bytes.
-
-    Args:
-        strategy: a `TernGradStrategy` over several processes.
-        variable: `keras.Variable` or `tf.Variable` of numbers.
-    """
+    """Returns 16 bytes of SHA-256 of a variable's value, unique if this process's copies differ."""
     contents = (np.ravel(copy.numpy()).view(np.uint8).data for copy in _copies(strategy, variable))
     digests = [hashlib.sha256(content).digest()[:_BYTES] for content in contents]
     if len(set(digests)) == 1:

@@ -20,11 +20,10 @@ def equalize_variables(
 ) -> dict[str, list[str]]:
     """Gives all processes the chief's variables if they differ, with a warning.
 
-    They should never differ, since all processes apply the same updates, except for processors that
-    compute the same program differently, or for faulty memory. Every process of the cluster must
-    call this function, outside replicas, with the same variables in the same order. Each process
-    hashes its variables (SHA-256) and sends 16 bytes, and more only if they differ. Does nothing
-    without a cluster.
+    They should never differ, except for faulty memory or processors that compute the same program
+    differently. Every process of the cluster must call this function, outside replicas, with the
+    same variables in the same order. Each sends 16 bytes of a hash (SHA-256), and more only if they
+    differ. Does nothing without a cluster.
 
     Example:
     >>> equalize_variables(terngrad_tf.TernGradStrategy(num_nodes=1), [tf.Variable(1.0)])
@@ -35,8 +34,8 @@ def equalize_variables(
         variables: as in `broadcast_variables`.
 
     Returns:
-        Dict from the names of processes whose variables differed from the chief's to the names of
-        those variables; the same on all processes.
+        Dict from processes' names to the names of their variables that differed from the chief's;
+        the same on all processes.
 
     Raises:
         ValueError: a variable holds strings.
@@ -64,7 +63,7 @@ def equalize_variables(
 
 
 def _different(strategy, digests):
-    """Returns a bool array `[processes, digests]`, True for digests unlike the first process's."""
+    """Returns bools `[processes, digests]`, True for digests unlike the first process's."""
     each = gather_digests(strategy, digests)
     return (each != each[0]).any(axis=-1)
 

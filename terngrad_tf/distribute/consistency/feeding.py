@@ -25,19 +25,15 @@ class Source:
     """A process's description of the data that it is about to read.
 
     Attributes:
-        kind: kind of the data.
-        num_batches: number of batches; None if unknown before their end.
-        is_infinite: True if the data never end.
+        num_batches: None if unknown before their end.
         is_own: True if the user has stated that each process reads its own examples.
         are_distorted: as in `signatures.are_alike`.
-        signature: signature of the first examples; None if the user has stated how processes share
-            the data.
-        remedy: advice for processes that read different examples; None: each process then takes its
-            own batches whole.
-        order: seeds of each of the data's random generators, and how often the generator was used;
-            lists of int.
+        signature: of the first examples; None if the user has stated how processes share the data.
+        remedy: advice for processes that read different examples; None: each takes its own batches
+            whole.
+        order: each random generator's seeds and number of uses.
         seed: a random number.
-        states: states of random generators that may shuffle the data; None for an unseeded one.
+        states: of random generators that may shuffle the data; None for an unseeded one.
     """
 
     kind: str
@@ -58,9 +54,9 @@ class Agreement:
 
     Attributes:
         is_own: True if each process reads its own examples.
-        num_batches: number of batches of the process with most; None if unknown to a process.
-        is_infinite: True if the data of all processes never end.
-        seed: seed of the chief.
+        num_batches: of the process with most; None if unknown to one.
+        is_infinite: True if no process's data end.
+        seed: the chief's.
         shared: names of the `states` that are equal on all processes.
     """
 
@@ -72,11 +68,7 @@ class Agreement:
 
 
 class Feeding:
-    """Brings the processes of a cluster to an `Agreement`.
-
-    Args:
-        strategy: a `TernGradStrategy`.
-    """
+    """Brings the processes of a cluster to an `Agreement`."""
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         self._strategy = strategy
@@ -87,13 +79,12 @@ class Feeding:
 
         Args:
             kind: as in `Source`.
-            batch: structure of arrays or tensors to compare. Default: none.
-            elements: lists of such structures to compare. Default: none.
+            batch: structure of arrays or tensors to compare.
+            elements: lists of such structures to compare.
             **source: other attributes of `Source`.
 
         Raises:
-            PeerError: processes read different kinds of data, or different examples although these
-                are refused.
+            PeerError: kinds of data differ, or examples although this is refused.
         """
         signature = None
         if batch is not None:
@@ -116,11 +107,7 @@ class Feeding:
 
 
 def agreement_of(sources: Sequence[Source], names: Sequence[str]) -> Agreement:
-    """Returns the `Agreement` of processes with these names.
-
-    Raises:
-        PeerError: as in `Feeding.agree`.
-    """
+    """Returns the `Agreement` of these processes, or raises as `Feeding.agree`."""
     first = sources[0]
     for source, name in zip(sources, names, strict=True):
         if source.kind != first.kind:
@@ -193,7 +180,7 @@ def _check_orders(sources, names):
 
 
 def _gather(strategy, value):
-    """Returns a list of the values of all processes, which JSON must be able to hold."""
+    """Returns all processes' values, which JSON can hold."""
     group = strategy.extended.process_group
     content = json.dumps(value).encode()
     size = np.array([len(content)], np.int32)

@@ -1,7 +1,6 @@
-"""Checks that all processes of a cluster were started alike, before they train together.
+"""Checks that all processes of a cluster were started alike, before they train.
 
-Processes with different code, options or models may train together without an error, and give a
-wrong result. Each process publishes its settings and reads the settings of all others.
+Otherwise they may train without an error, and give a wrong result.
 """
 
 import functools
@@ -53,15 +52,7 @@ def compare_processes(
 
 
 def diff(metadata: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
-    """Returns one phrase for each entry that differs between processes.
-
-    Args:
-        metadata: list with one dict per process.
-        names: names of the processes.
-
-    Returns:
-        List of str such as "seed is 1 on worker 0, worker 2 but 5 on worker 1".
-    """
+    """Returns phrases on differing entries: "seed is 1 on worker 0, worker 2 but 5 on worker 1"."""
     phrases = []
     for key in sorted(set().union(*metadata)):
         holders = {}
@@ -79,7 +70,7 @@ def diff(metadata: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[st
 def strategy_metadata(
     gradient_ops: Any, num_local: int, num_processes: int, communication: str
 ) -> dict[str, Any]:
-    """Returns the settings that two processes must share for their strategies to match."""
+    """Returns the settings that matching strategies share."""
     return (
         shared_values(gradient_ops.quantization)
         | shared_values(gradient_ops.options)
@@ -94,7 +85,7 @@ def strategy_metadata(
 
 
 def code_metadata() -> dict[str, Any]:
-    """Returns the code and versions that all processes of a cluster must share."""
+    """Returns the code and versions that all processes must share."""
     return {
         "code": code_digest(),
         "terngrad_tf": __version__,
@@ -109,13 +100,9 @@ def compare_models(
     """Compares the gradients of a model like `compare_processes`, in its first trace.
 
     Args:
-        strategy: strategy that reduces the gradients.
-        gradients: a local tensor or `tf.IndexedSlices` for each gradient.
-        ternary_positions: positions of the gradients to be rounded.
-
-    Raises:
-        PeerError: processes differ in the number, order, shapes, dtypes or rounding of the
-        gradients.
+        strategy: reduces the gradients.
+        gradients: a local tensor or `tf.IndexedSlices` for each.
+        ternary_positions: positions of those to be rounded.
     """
     if getattr(strategy, "tasks", None) is None:
         return
@@ -132,7 +119,7 @@ def compare_models(
 
 @functools.cache
 def code_digest() -> str:
-    """Returns a digest of the package's source files, which identifies a version of the code."""
+    """Returns a digest of the package's source files."""
     root = pathlib.Path(__file__).resolve().parents[2]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):

@@ -9,14 +9,10 @@ from terngrad_tf.distribute.communication.coordination import all_gather_object
 
 
 def agree_on_seeds(strategy: tf.distribute.Strategy) -> None:
-    """Lets all processes shuffle alike if the program has not set a seed.
+    """Lets all processes shuffle alike if the program has not set a seed; all must call it.
 
-    Seeds Python's and NumPy's generators if no process has seeded them or drawn from them. Later
-    data sets of `tf.data` get seeds unless they or TensorFlow have one. Every process of the
-    cluster must call this function.
-
-    Args:
-        strategy: a `TernGradStrategy` over several processes.
+    Seeds Python's and NumPy's generators if no process has seeded or used them. Later data sets of
+    `tf.data` get seeds unless they or TensorFlow have one.
     """
     own = [1 + secrets.randbits(62), private.unseeded_generators()]
     (seed, states), *others = all_gather_object(strategy, "random seed", own)

@@ -1,4 +1,4 @@
-"""Finds out whether batches of different processes hold the same examples, without sending them."""
+"""Finds out whether processes' batches hold the same examples, without sending them."""
 
 import collections
 import contextlib
@@ -10,32 +10,26 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# Maximum numbers of rows and components of a batch that count.
+# Most compared rows and components.
 _MAX_ROWS = 32
 _MAX_COMPONENTS = 8
-# Number of bytes at a file's end that count, and the longest name of a file.
+# Bytes at a file's end that count, and the longest file name.
 _TAIL, _MAX_NAME = 64, 1000
-# Processors of different kinds round preprocessing differently.
+# Processors round preprocessing differently.
 _TOLERANCE = 1e-4
-# Equal rows of a component prove equal examples if they are unlikely by chance: rows of few
-# classes, or of one class, are not.
+# Equal rows prove equal examples if they are unlikely by chance, unlike few classes.
 _TELLING_BITS = 20.0
 
 
 def signature_of_batch(batch: Any) -> list[Any]:
     """Returns a few numbers that distinguish a batch from others.
 
+    For each component the kind, the number of rows, and a number for each of the first rows. Small
+    changes of floats change their numbers little; the numbers of file names depend on the contents.
+
     Example:
     >>> signature_of_batch((np.zeros([2, 3]), np.array([1, 2], np.int64)))
     [['float', 2, [0.0, 0.0]], ['int64', 2, [2844319735, 654825492]]]
-
-    Args:
-        batch: structure of arrays or tensors.
-
-    Returns:
-        A list that JSON can hold: for each component the kind, the number of rows, and a number for
-        each of the first rows. Small changes of floats change their numbers little; the numbers of
-        file names depend on the files' contents.
     """
     return [_signature_of(np.atleast_1d(component)) for component in _components(batch)]
 
@@ -47,12 +41,10 @@ def signature_of_elements(elements: Iterable[Any]) -> list[Any]:
 
 
 def are_alike(signatures: Sequence[list[Any]], are_distorted: bool = True) -> bool:
-    """Returns True if batches hold the same examples.
+    """Returns True if batches, given by their signatures, hold the same examples.
 
-    Args:
-        signatures: `signature_of_batch` of each process.
-        are_distorted: True if processes may distort images at random. Batches are then alike if one
-            component that distinguishes examples is equal, such as labels. Default True.
+    If images may be distorted at random, one equal component that distinguishes examples, such as
+    labels, suffices.
     """
     first = signatures[0]
     if any(_kinds(other) != _kinds(first) for other in signatures[1:]):
@@ -95,7 +87,7 @@ def _checksum_of_text(row):
 
 
 def _content(text):
-    """Returns a text; for a file's name, the file's size and end: copies may have any path."""
+    """Returns a text; for a file's name, which may differ by copy, the file's size and end."""
     content = text if isinstance(text, bytes) else str(text).encode()
     if len(content) < _MAX_NAME:
         with contextlib.suppress(tf.errors.OpError, UnicodeError, ValueError):

@@ -9,7 +9,7 @@ import keras
 
 from terngrad_tf.distribute.consistency.descriptions import digest
 
-# {callback: attribute with its path}. Other callbacks, and subclasses, may do more than write.
+# {callback: attribute with its path}. Others, and subclasses, may do more than write.
 _WRITERS = {
     keras.callbacks.CSVLogger: "filename",
     keras.callbacks.ModelCheckpoint: "filepath",
@@ -20,7 +20,7 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def writers(callbacks: Any) -> list[list[Any]]:
-    """Returns the callbacks of each kind among the callbacks of `fit`: a list of lists."""
+    """Returns `fit`'s callbacks of each kind: a list of lists."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
     flat = keras.tree.flatten(callbacks)
@@ -28,10 +28,9 @@ def writers(callbacks: Any) -> list[list[Any]]:
 
 
 def files_of(callbacks: Any) -> list[bytes]:
-    """Returns 16 bytes for the files of each kind, equal on processes that write to the same files.
+    """Returns 16 bytes for the files of each kind, equal if processes write to the same files.
 
-    The bytes differ if there is no callback of that kind, and between machines or containers, whose
-    files with equal paths may differ.
+    They differ without such a callback, and between machines or containers.
     """
     found = []
     for attribute, of_kind in zip(_WRITERS.values(), writers(callbacks), strict=True):

@@ -1,9 +1,8 @@
 """Elastic clusters: the workers that are present agree to train together.
 
-Workers greet each other at their own ports before TensorFlow listens there. Each sends the
-generation of the cluster and the state of the run that it knows. `membership` derives from these
-which workers are needed and which one is the next chief. The chief proposes the members of the next
-generation, and each member agrees by writing it to a file.
+Workers greet each other before TensorFlow listens at their ports. From the generations and saved
+states that they send, `membership` derives who is needed and who is the next chief. The chief
+proposes the next members, and each agrees by writing the generation to a file.
 """
 
 import contextlib
@@ -33,13 +32,11 @@ _POLL_SECONDS = 0.3
 _WATCH_SECONDS = 3.0
 _FIRST_REPORT_SECONDS = 10.0
 _REPORT_SECONDS = 60.0
-# Time for the members of a generation to greet each other before they try again.
+# Time for members to greet each other before they try again.
 _SETTLE_SECONDS = 30.0
-# Time for the workers to agree to a proposal.
 _AGREE_SECONDS = 15.0
-# A misconfigured worker stays for this time, so that the others can see why.
+# A misconfigured worker stays this long, so that the others see why.
 _WRONG_SECONDS = 10.0
-# Most misconfigured workers that one line names.
 _MOST_TOLD = 2
 _DIFFERENT = "was started differently: all workers need the same list of workers and equal options"
 
@@ -110,7 +107,7 @@ class Membership:
     def watch(self) -> Iterator[Callable[[], str]]:
         """Looks for waiting workers every few seconds, in a thread.
 
-        Only the chief looks, and only if workers are missing.
+        Only the chief looks, if workers are missing.
 
         Yields:
             Function without arguments that returns their names, such as "worker 2 (10.0.0.4:2222)",
@@ -156,9 +153,9 @@ def join_cluster(
 ) -> Membership:
     """Agrees with the other workers of a cluster which of them train, and waits for these.
 
-    The workers that are present train if they are more than half of the last members (or half,
-    including the last chief), at least `min_workers`, and have the latest checkpoint. A worker that
-    arrives during training waits until the members admit it.
+    The present workers train if they are more than half of the last members (or half, including the
+    last chief), at least `min_workers`, and have the latest checkpoint. A worker that arrives later
+    waits until the members admit it.
 
     Args:
         cluster_resolver: describes all workers that may ever take part.
@@ -234,11 +231,7 @@ class _Meeting:
         self._next_report = time.monotonic() + _FIRST_REPORT_SECONDS
 
     def agree(self):
-        """Returns when `file` holds a generation with this process as a member.
-
-        Raises:
-            PeerError: the workers do not agree in time.
-        """
+        """Returns when `file` holds a generation with this process; PeerError if too late."""
         self._proposal = self._enough_since = None
         with rendezvous.answering(self.tasks, self._introduction, self.token) as heard:
             while not self._look(heard):
@@ -280,7 +273,7 @@ class _Meeting:
         return False
 
     def _agrees(self, there):
-        """Agrees to a generation that another worker proposes; False if none does."""
+        """Agrees to another worker's proposal; False if there is none."""
         for other in there.values():
             proposal = other.proposal
             if proposal is None or proposal.runs.get(self.tasks.index) != self._run:
@@ -312,9 +305,9 @@ class _Meeting:
         return order[0] == self.tasks.index
 
     def _all_agreed(self, answers, told):
-        """True if all agreed to this worker's proposal, which it drops after a while."""
+        """True if all agreed to this worker's proposal, dropped after a while."""
         number, workers = self._proposal.generation.number, self._proposal.runs
-        # A worker that no longer sends introductions has moved on to the rendezvous.
+        # A worker without introductions has moved on to the rendezvous.
         agreed = all(
             told[i].generation.number >= number if i in told else answers[i][0] is not None
             for i in workers
@@ -337,10 +330,9 @@ class _Meeting:
             elif other is not None:
                 self._wrong.pop(index, None)
             if why is not None:
-                # The worker may be gone when the error is raised.
                 self._wrong[index] = f"{self.tasks.describe(index)} {why}"
         right = told.keys() - self._wrong.keys()
-        # A process with another list of workers may be out of reach.
+        # Workers with other lists may be out of reach.
         for other in _introduced(heard.latest_names()):
             if other.cluster != self.key and other.worker not in right:
                 self._wrong.setdefault(other.worker, f"worker {other.worker} {_DIFFERENT}")
@@ -350,7 +342,7 @@ class _Meeting:
             raise PeerError("; ".join(list(self._wrong.values())[:_MOST_TOLD]))
 
     def _wait(self, last, states, answers):
-        """Logs from time to time why training cannot start; raises PeerError at the deadline."""
+        """Logs at times why training cannot start; raises PeerError at the deadline."""
         now = time.monotonic()
         if self._enough_since and now < self._enough_since + self.join_timeout + _SETTLE_SECONDS:
             return
@@ -358,7 +350,7 @@ class _Meeting:
             failure == greetings.OTHER_PROGRAM or (name and decode(name) is None)
             for name, failure in answers.values()
         ):
-            # Other workers train, and admit this one after their next save.
+            # The others admit this one after their next save.
             self._deadline = now + self.start_timeout
         if now < min(self._next_report, self._deadline):
             return

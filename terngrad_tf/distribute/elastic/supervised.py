@@ -19,10 +19,10 @@ _VARIABLE = "TERNGRAD_TF_SUPERVISED"
 def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
     """Runs the main function of a program, and restarts the program if a worker is lost or joins.
 
-    This process becomes a supervisor, which starts the same command line in a child process. The
-    child calls `main` within `exit_on_peer_error`. The supervisor restarts a child that was killed,
-    lost a peer, or stopped to admit waiting workers (restarts for the latter are not counted).
-    `main` must resume from its checkpoints. Linux only, in the main thread.
+    This process becomes a supervisor of a child process with the same command line, which calls
+    `main` within `exit_on_peer_error`. The supervisor restarts a child that was killed, lost a
+    peer, or stopped to admit waiting workers (the latter is not counted). `main` must resume from
+    its checkpoints. Linux only, in the main thread.
 
     Example: `if __name__ == "__main__": run_supervised(main, max_restarts=100)`, in a script.
 

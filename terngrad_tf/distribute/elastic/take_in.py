@@ -40,7 +40,7 @@ class TakeInWorkers(keras.callbacks.Callback):
         who = run_on_chief(self._strategy, "newcomers", self._newcomers)
         if who and epoch + 1 < self.params["epochs"]:
             self._stack.close()
-            # A process that exits first must not discard messages that others still have to read.
+            # An early exit must not discard messages that others still have to read.
             all_gather_object(self._strategy, "end", "ended", is_last=lambda values: True)
             raise NewcomersError(who, int(self.model.optimizer.iterations.numpy()))
 

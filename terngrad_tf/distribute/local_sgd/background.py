@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# More requests than are made before the first results are taken.
+# More than the requests before the first results are taken.
 _CAPACITY = 1024
 
 
@@ -14,9 +14,7 @@ class BackgroundFunctions:
     """Runs functions in a thread, in the order in which steps start them.
 
     `start` and `result` add operations to the step, so they work in `tf.cond`, in `tf.while_loop`
-    and in eager code. Call `result` once after each `start`, before the function starts again.
-
-    The thread ends with this object, and with the program.
+    and in eager code. Call `result` once after each `start`.
 
     Example:
     >>> background = BackgroundFunctions()
@@ -42,13 +40,7 @@ class BackgroundFunctions:
         return key in self._results
 
     def add(self, key: Any, function: Any) -> None:
-        """Adds a function.
-
-        Args:
-            key: its name for `start` and `result`.
-            function: a concrete function of an int64 scalar tensor; returns a list of tensors of
-                known shapes.
-        """
+        """Adds a concrete function from an int64 scalar to tensors of known shapes."""
         outputs = function.structured_outputs
         with tf.init_scope(), tf.device("CPU:0"):
             results = tf.queue.FIFOQueue(
@@ -60,21 +52,17 @@ class BackgroundFunctions:
         self._functions.append((function, results))
 
     def start(self, key: Any, argument: Any) -> None:
-        """Starts the function with an int64 scalar tensor as argument."""
+        """Starts the function with an int64 scalar tensor."""
         number, _ = self._results[key]
         with tf.device("CPU:0"):
             self._requests.enqueue([tf.constant(number, tf.int64), argument])
 
     def result(self, key: Any) -> list[Any]:
-        """Waits for the function's list of tensors.
-
-        Raises (when the step runs):
-            tf.errors.InvalidArgumentError: the function failed; with its message.
-        """
+        """Waits for the function's tensors; its error is an InvalidArgumentError of the step."""
         _, results = self._results[key]
         with tf.device("CPU:0"):
             error, *values = results.dequeue()
-            # Keras takes the error of a closed queue for the end of the data.
+            # For Keras, the error of a closed queue ends the data.
             check = tf.debugging.Assert(tf.equal(error, ""), [error])
             with tf.control_dependencies([] if check is None else [check]):
                 return [tf.identity(value) for value in values]
@@ -105,6 +93,6 @@ def _serve(reference, requests):
 
 
 def _end(requests):
-    # Garbage may be collected while a function is traced, with its graph locked.
+    # Garbage may be collected during a trace, with the graph locked.
     with tf.init_scope():
         requests.close(cancel_pending_enqueues=True)

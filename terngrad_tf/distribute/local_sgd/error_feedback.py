@@ -10,11 +10,7 @@ from terngrad_tf.distribute import private
 
 
 class WholeChanges:
-    """Lets exchanges take changes whole.
-
-    Attributes:
-        are_of_one_size: whether all elements of an exchanged tensor that are not 0 have one size.
-    """
+    """Lets exchanges take changes whole, with elements of many sizes."""
 
     are_of_one_size = False
 
@@ -26,7 +22,7 @@ class WholeChanges:
 
 
 class ErrorFeedback:
-    """Lets exchanges take the largest elements of the changes, and adds the rest to later changes.
+    """Lets exchanges take the largest elements of changes, and adds the rest to later ones.
 
     Replica k keeps remainders `e_k`, 0 at first. Of a change `c_k`, `y_k` is exchanged:
 
@@ -34,17 +30,14 @@ class ErrorFeedback:
         y_k = the largest elements of all d_k, in each weight with their mean size, 0 elsewhere
         e_k = d_k - y_k
 
-    The stream of the codes of `y_k` takes `bits_per_element`. Part of a change comes late, but none
-    is lost; a larger scale would add too much variance to the changes of many steps. The mean sizes
-    of replicas differ a little and are rounded to the largest without bias. Weights whose changes
-    travel as floats, and all weights in float steps, are exchanged whole.
+    The codes of `y_k` take `bits_per_element`. The replicas' mean sizes are rounded to the largest
+    without bias. Float changes, and all in float steps, are exchanged whole.
 
     Args:
-        op: `TernaryAllReduce` by which changes are exchanged.
+        op: `TernaryAllReduce`.
         devices: devices of the local replicas.
         paths: paths of the optimizer's variables.
-        left: remainders, a list of distributed variables like the optimizer's, with a copy for each
-            replica.
+        left: remainders, distributed variables with a copy for each replica.
 
     Source: Sattler et al., Robust and communication-efficient federated learning from non-IID data,
     IEEE TNNLS 2020 (arXiv 1903.02891); Sarfi et al., Communication efficient LLM pre-training with
@@ -69,11 +62,8 @@ class ErrorFeedback:
 
         Args:
             positions: positions of T weights in the optimizer's list.
-            changes: T lists with a tensor for each local replica.
+            changes: T lists with a tensor for each local replica; so is the result.
             step: the optimizer's step, an int64 scalar tensor.
-
-        Returns:
-            Selected changes, structured as `changes`.
         """
         taken = [list(of_replicas) for of_replicas in changes]
         rounded = [i for i, position in enumerate(positions) if position in self._rounded]

@@ -11,21 +11,14 @@ from terngrad_tf.common.arguments import check, is_integer
 
 
 def divide(sizes: Sequence[int], num_groups: int) -> list[list[int]]:
-    """Divides tensors into groups with about the same number of elements.
+    """Divides tensors into groups of positions, with about the same number of elements.
 
-    Tensors, largest first, go to the group with the fewest elements so far. The largest group is
-    then at most a third larger than in the best division.
+    Tensors, largest first, go to the group with the fewest elements. The largest group is at most a
+    third larger than in the best division. No group is empty.
 
     Example:
     >>> divide([6, 1, 4, 3], 2)
     [[0, 1], [2, 3]]
-
-    Args:
-        sizes: numbers of elements of the tensors.
-        num_groups: number of groups.
-
-    Returns:
-        Groups as lists of positions in `sizes`. No group is empty.
 
     Raises:
         ValueError: there are fewer tensors than groups.
@@ -34,7 +27,7 @@ def divide(sizes: Sequence[int], num_groups: int) -> list[list[int]]:
     """
     rule = f"must be at most the number of weights, {len(sizes)}"
     check(num_groups <= len(sizes), "fragments", rule, num_groups)
-    # Empty tensors count as one element, or groups might stay empty.
+    # No group stays empty, even of empty tensors.
     groups: list[Any] = [(0, number, []) for number in range(num_groups)]
     for position in sorted(range(len(sizes)), key=lambda position: -sizes[position]):
         total, number, members = heapq.heappop(groups)
@@ -51,10 +44,7 @@ class Turns:
     Attributes:
         sync_every: steps from one exchange of a group to its next.
         fragments: number of groups.
-        overlap: steps from an exchange's start to its end, which precedes the next start.
-
-    Raises:
-        ValueError: an attribute is out of range.
+        overlap: steps from an exchange's start to its end, before the next start.
     """
 
     sync_every: int
@@ -82,14 +72,7 @@ class Turns:
         return self.fragments == 1 and not self.overlap
 
     def group_after(self, steps: Any) -> Any:
-        """Group whose exchange starts after `steps` steps, or `fragments` if none does.
-
-        Args:
-            steps: integer scalar tensor.
-
-        Returns:
-            int32 scalar tensor.
-        """
+        """Group whose exchange starts after `steps` steps, int32; `fragments` if none does."""
         turn = steps // self.interval
         is_due = (steps > 0) & tf.equal(steps % self.interval, 0)
         group = tf.where(is_due, (turn - 1) % self.fragments, self.fragments)
@@ -100,13 +83,13 @@ class Turns:
         return self.group_after(steps - self.overlap)
 
     def is_end_after(self, steps: Any) -> Any:
-        """True if an exchange ends after `steps` steps; a bool scalar tensor."""
+        """True if an exchange ends after `steps` steps; a bool tensor."""
         return tf.equal((steps - self.overlap) % self.interval, 0)
 
     def is_renewed_after(self, steps: Any, group: int) -> Any:
-        """True if replicas take the shared values of a group, because the last step exchanged it.
+        """True if replicas take a group's shared values, because the last step exchanged it.
 
-        With `overlap`, replicas do so after early exchanges only: others mix the values.
+        With `overlap`, only after early exchanges: others mix the values.
         """
         is_first = tf.equal(steps, 0)
         if self.overlap:

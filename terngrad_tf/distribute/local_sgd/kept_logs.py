@@ -12,23 +12,17 @@ from terngrad_tf.distribute.steps.plain_variable import PlainVariable
 class KeptLogs:
     """Keeps the logs of the last step in which processes averaged them.
 
-    All processes then see the same logs, so that a callback stops training on all of them.
+    So a callback stops training on all processes.
     """
 
     def __init__(self) -> None:
         self._kept: dict[int, PlainVariable] = {}
 
     def agree(self, logs: Any, reduce: Callable[[Any], Any], agrees: tf.Tensor) -> Any:
-        """Means of this step's logs over processes, or the kept means.
+        """Means of a step's logs over processes if `agrees` or none are kept; else the kept means.
 
-        Args:
-            logs: this process's logs, a structure of tensors of fixed shapes.
-            reduce: function of such a structure to its mean over processes.
-            agrees: scalar bool, the same on all processes: True to average this step's logs. Those
-                of the first step are always averaged.
-
-        Returns:
-            Structure like `logs`, the same on all processes.
+        `logs` is a structure of tensors of fixed shapes, `reduce` takes its mean, and `agrees` is a
+        scalar bool, the same on all processes.
         """
         flat = [tf.convert_to_tensor(value) for value in tf.nest.flatten(logs)]
         sizes = [value.shape.num_elements() for value in flat]
@@ -49,7 +43,7 @@ class KeptLogs:
         return tf.nest.pack_sequence_as(logs, means)
 
     def _variable(self, size):
-        """Variable for `size` numbers and a flag, which is 0 until they are set."""
+        """Variable for `size` numbers and a flag, 0 until they are set."""
         if size not in self._kept:
             self._kept[size] = PlainVariable("kept_logs", np.zeros(size + 1, np.float32))
         return self._kept[size]

@@ -1,4 +1,4 @@
-"""Training in steps of each replica's own, whose changes are exchanged now and then: `DiLoCo`."""
+"""Training in a replica's own steps, whose changes are exchanged now and then: `DiLoCo`."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -56,11 +56,11 @@ class DiLoCo(interface.LocalStepsOptimizer):
             Nesterov momentum of `1 - 16 / sync_every`, at least 0 and at most 0.5; 0 with "auto".
         fragments: groups of weights that are exchanged in turn; a divisor of `sync_every`, at most
             the number of weights. Default 1: all weights at once.
-        overlap: steps that are taken while changes travel, at most `sync_every / fragments`.
-            Default 0: replicas wait. Between processes it needs exchanges by CPU.
+        overlap: steps taken while changes travel, at most `sync_every / fragments`. Default 0:
+            replicas wait. Between processes it needs exchanges by CPU.
         alpha: with `overlap`, the share of its own weights that a replica keeps. Default 0.5.
-        error_feedback: whether the part of changes that an exchange leaves out is added to the
-            next changes; needs the strategy's `bits_per_element`. Default None: if it is set.
+        error_feedback: whether the part of changes that an exchange leaves out is added to the next
+            changes; needs the strategy's `bits_per_element`. Default None: if it is set.
         name: name of the optimizer.
 
     Raises:
@@ -95,10 +95,10 @@ class DiLoCo(interface.LocalStepsOptimizer):
         self.alpha = float(alpha)
         self.error_feedback = error_feedback
         self.outer = outer
-        # Replicas differ in the inner optimizer's variables, which `replica_state` saves.
+        # Differs between replicas; `replica_state` saves it.
         self._inner = Untracked(inner)
         self._turns: Any = turns  # None if time or a measurement decides
-        # The strategy of the scope in which Keras, too, places this optimizer's variables.
+        # Keras places this optimizer's variables in this scope, too.
         self._strategy = tf.distribute.get_strategy()
         self._schedule = Schedule(self.iterations)
         self._views: Any = None
@@ -187,8 +187,8 @@ class DiLoCo(interface.LocalStepsOptimizer):
         """Takes one step, in replica context; an exchange follows if it is due.
 
         Args:
-            grads: list of gradients, None for weights that are not used. As under every strategy,
-                they are of a loss divided by the number of replicas.
+            grads: list of gradients, None for unused weights. As under every strategy, they are of
+                a loss divided by the number of replicas.
             trainable_variables: the weights of the gradients. Default: those given to `build`.
 
         Raises:
@@ -329,7 +329,7 @@ class DiLoCo(interface.LocalStepsOptimizer):
         iterations: Any = self.iterations
         iterations.assign_add(1)
         self._steps_since_exchange.assign_add(1)
-        # An empty batch masks a replica's gradient; its weights still take part.
+        # An empty batch masks gradients, but weights take part.
         with private.padded_replica(private.NO_PADDING):
             self._schedule.after_step()
 

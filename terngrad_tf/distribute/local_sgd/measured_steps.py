@@ -1,4 +1,4 @@
-"""When replicas exchange their changes: after a number of steps that follows from their times."""
+"""When replicas exchange: after a number of steps that follows from their times."""
 
 import statistics
 import time
@@ -14,9 +14,9 @@ from terngrad_tf.distribute.local_sgd.schedule import FitSchedule
 from terngrad_tf.distribute.wire_selection import links
 from terngrad_tf.distribute.wire_selection.exchange_model import nearly_quickest
 
-# Steps from one exchange to the next that can be chosen. Fewer steps cost less accuracy.
+# Fewer steps cost less accuracy.
 PERIODS = (1, 2, 4, 8, 16, 32)
-# Exchanges that are measured after the first, which traces functions and connects processes.
+# Beside the first, which traces functions and connects processes.
 _MEASURED_EXCHANGES = 2
 _MEASURED_PERIOD = 2
 
@@ -27,10 +27,6 @@ def expected_seconds(step: float, exchange: float) -> dict[int, float]:
     Example:
     >>> nearly_quickest(expected_seconds(0.01, 0.01))
     8
-
-    Args:
-        step: seconds of a local step.
-        exchange: seconds of an exchange.
     """
     return {period: step + exchange / period for period in PERIODS}
 
@@ -38,15 +34,12 @@ def expected_seconds(step: float, exchange: float) -> dict[int, float]:
 class MeasuredSteps(FitSchedule):
     """A schedule of a fixed number of steps that the first steps of `fit` choose.
 
-    The first steps exchange every 2 steps and are measured. Then all processes take the same number
-    from `PERIODS`: the slowest process's steps count, and the exchanges of the process that waited
-    the least for others. The number is a variable, so that a saved run keeps it.
+    These exchange every 2 steps and are measured. Then all processes take the same number from
+    `PERIODS`, by the slowest process's steps and the exchanges of the process that waited the
+    least.
 
-    Args:
-        updates: the outer optimizer's updates, of one group of weights.
-        steps: integer variable, steps since the last exchange.
-        iterations: integer variable, all steps.
-        period: integer variable, steps from one exchange to the next; 0 until it is chosen.
+    `steps` and `iterations` are variables, steps since the last exchange and in all; `period` is 0
+    until it is chosen, and saved.
     """
 
     def __init__(
@@ -65,13 +58,7 @@ class MeasuredSteps(FitSchedule):
         self._exchange_seconds: list[float] = []
 
     def run_step(self, step: Callable[[], Any], size: int) -> Any:
-        """Takes a step, and exchanges if that is due.
-
-        Args:
-            step: function without arguments that takes `size` steps and returns logs, a structure
-                of tensors.
-            size: number of steps in one call.
-        """
+        """Takes a step, and exchanges if that is due."""
         is_first = self._taken is None
         if is_first:
             self._taken, self._chosen = int(self._steps.numpy()), int(self._period.numpy())
@@ -88,11 +75,7 @@ class MeasuredSteps(FitSchedule):
         return self._agreed(logs, is_due or is_first)
 
     def synchronize(self, steps: int | None = None) -> None:
-        """Exchanges the changes since the last exchange.
-
-        Args:
-            steps: unused; all changes are exchanged.
-        """
+        """Exchanges all changes since the last exchange; `steps` is unused."""
         start = time.perf_counter()
         with self._updates.strategy.scope():
             self._exchange()

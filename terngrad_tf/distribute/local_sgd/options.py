@@ -15,11 +15,7 @@ from terngrad_tf.distribute.steps.local_steps_optimizer import LocalStepsOptimiz
 def turns_of(
     sync_every: Any, sync_seconds: float | None, fragments: int, overlap: int
 ) -> Turns | None:
-    """After which steps groups are exchanged; None if time or a measurement decides.
-
-    Raises:
-        ValueError: an argument is out of range.
-    """
+    """After which steps groups are exchanged; None if time or a measurement decides."""
     if sync_seconds is None and sync_every != AUTO:
         is_known = sync_every is None or is_integer(sync_every, 1)
         rule = f'must be a positive integer or "{AUTO}"'
@@ -38,11 +34,7 @@ def turns_of(
 
 
 def check_mixing(alpha: Any, error_feedback: Any) -> None:
-    """Refuses values of `alpha` and `error_feedback` of another kind.
-
-    Raises:
-        ValueError: an argument is out of range.
-    """
+    """Raises ValueError for values of `alpha` and `error_feedback` of another kind."""
     is_share = isinstance(alpha, int | float) and 0 <= alpha <= 1
     check(is_share, "alpha", "must be a number from 0 to 1", alpha)
     is_known = error_feedback is None or isinstance(error_feedback, bool)
@@ -52,19 +44,13 @@ def check_mixing(alpha: Any, error_feedback: Any) -> None:
 def optimizers_of(
     inner: Any, outer: Any, sync_every: Any, sync_seconds: float | None
 ) -> tuple[keras.optimizers.Optimizer, keras.optimizers.Optimizer]:
-    """The inner and the outer optimizer.
-
-    Args:
-        inner: an optimizer or its name.
-        outer: an optimizer, its name, or None for the default.
-        sync_every: steps between exchanges, or "auto"; None with `sync_seconds`.
-        sync_seconds: seconds between exchanges, or None.
+    """The inner and the outer optimizer; None takes the default outer one.
 
     Raises:
         ValueError: an optimizer has an option that belongs to the other, or to neither.
     """
     if outer is None:
-        # The momentum cannot follow a number of steps that is chosen later.
+        # The number of steps is chosen later.
         momentum = 0.0 if sync_every == AUTO else default_outer_momentum(sync_every)
         outer = keras.optimizers.SGD(1.0, momentum=momentum, nesterov=momentum > 0)
     inner, outer = keras.optimizers.get(inner), keras.optimizers.get(outer)
@@ -87,15 +73,7 @@ def optimizers_of(
 
 
 def has_error_feedback(error_feedback: bool | None, quantization: Any) -> bool:
-    """True if exchanges use error feedback.
-
-    Args:
-        error_feedback: as given to `DiLoCo`; None: if the strategy has a budget.
-        quantization: the strategy's `Quantization`.
-
-    Raises:
-        ValueError: there is no budget that error feedback could meet.
-    """
+    """True if exchanges use error feedback, which needs a budget; None: if there is one."""
     has_budget = quantization.bits_per_element is not None
     rule = "must go with the strategy's `bits_per_element`"
     check(has_budget or not error_feedback, "error_feedback", rule, error_feedback)

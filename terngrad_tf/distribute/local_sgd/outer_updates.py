@@ -21,13 +21,12 @@ class OuterUpdates:
 
     Args:
         strategy: a `TernGradStrategy`.
-        outer: the outer optimizer.
-        weights: list of the `keras.Variable`s that `outer` was built for.
-        groups: lists of positions in `weights`; the weights of a group are exchanged together.
-        views: `LocalWeights` of these weights and groups.
-        selection: selects the part of the changes that is exchanged.
-        exchanges: int64 variable `[groups]` that counts the exchanges of each group; None if there
-            is one group.
+        outer: the outer optimizer, built for `weights`.
+        weights: list of `keras.Variable`s.
+        groups: lists of positions in `weights`.
+        views: `LocalWeights` of weights and groups.
+        selection: selects the exchanged part of changes.
+        exchanges: int64 variable `[groups]`, counts of exchanges; None for one group.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class OuterUpdates:
         self._exchanges = exchanges
 
     def step(self, group: int) -> tf.Tensor:
-        """Exchanges of a group so far, the outer optimizer's step; an int64 scalar tensor."""
+        """A group's exchanges, the outer optimizer's step; an int64 scalar tensor."""
         if self._exchanges is None:
             return tf.convert_to_tensor(self.outer.iterations)
         return self._exchanges[group]
@@ -57,12 +56,8 @@ class OuterUpdates:
     def changes(self, group: int, share: tf.Tensor | None = None) -> list[list[tf.Tensor]]:
         """Selected changes of a group; their sum over all replicas is the mean.
 
-        Args:
-            group: number of the group.
-            share: scalar tensor, the weight of this process's changes in the mean. Default 1.
-
-        Returns:
-            For each weight of the group, a list with a tensor for each local replica.
+        Returns, for each weight, a list with a tensor for each local replica. `share` is the weight
+        of this process's changes in the mean, a scalar tensor, by default 1.
         """
         changes = self.views.changes(group)
         if share is not None:
@@ -72,13 +67,10 @@ class OuterUpdates:
         return [[change / count for change in of_replicas] for of_replicas in changes]
 
     def apply(self, group: int, changes: Sequence[Any], are_summed: bool = False) -> None:
-        """Updates the shared weights of a group.
+        """Updates the shared weights of a group by `changes`.
 
-        Args:
-            group: number of the group.
-            changes: list that `changes` returned, to be exchanged here; or the sums over all
-                replicas, a list of values with a tensor on each local device.
-            are_summed: whether `changes` are sums.
+        If `are_summed`, these are the sums over all replicas, values with a tensor on each local
+        device; otherwise they are exchanged here.
         """
         if self._exchanges is not None:
             iterations: Any = self.outer.iterations

@@ -26,13 +26,12 @@ class OverlappedExchange(WaitedExchange):
 
         w_k = alpha * w_k + (1 - alpha) * w
 
-    The stored changes are saved with a run, but the thread's work is not: if a run resumes between
-    `send` and `receive`, then `receive` starts the exchange again, with the same result.
+    If a run is saved and resumes between the two, `receive` repeats the exchange of the stored
+    changes.
 
     Args:
         updates: the outer optimizer's updates.
-        copies: list of distributed variables like the weights, with a copy for each replica, that
-            store the changes.
+        copies: distributed variables like the weights that store the changes.
         alpha: share of a replica's weights in the mixture.
 
     Raises:
@@ -88,10 +87,7 @@ class OverlappedExchange(WaitedExchange):
     def _sums(self, group, step, brought):
         """Values with the sum of the changes of each weight on each local device.
 
-        Args:
-            group: number of the group.
-            step: as in `send`.
-            brought: tensors that exist when the step can only wait.
+        `brought` are tensors that exist when the step can only wait.
         """
         self._add(group)
         started = self._started.read()
@@ -123,7 +119,7 @@ class OverlappedExchange(WaitedExchange):
                 )
             return [private.local_tensors(total)[0] for total in sums]
 
-        # The name distinguishes collectives that run concurrently.
+        # Distinguishes collectives that run concurrently.
         exchange.__name__ = f"exchange_under_way_{next(_numbers)}"
         with tf.init_scope():
             signature = [tf.TensorSpec([], tf.int64)]

@@ -1,4 +1,4 @@
-"""When replicas exchange their changes: after fixed times, in which fast processes step more."""
+"""When replicas exchange: after fixed times, in which fast processes step more."""
 
 import functools
 import time
@@ -12,7 +12,7 @@ from terngrad_tf.distribute import private
 from terngrad_tf.distribute.local_sgd.outer_updates import OuterUpdates
 from terngrad_tf.distribute.local_sgd.schedule import FitSchedule
 
-# A speed measured over few steps may be far off.
+# Limits plans: a speed over few steps may be far off.
 _GROWTH = 4
 _NO_MESSAGES = (
     "`sync_seconds` must go with steps that send no messages, because processes take different"
@@ -22,28 +22,19 @@ _NO_MESSAGES = (
 
 
 def own_steps(step: int, planned: int, of_round: int) -> int:
-    """Own steps that a process takes in one step of `fit`.
+    """Own steps that a process takes in a step of `fit`, after `step` of `of_round`.
 
-    The own steps are spread evenly over the round. The first is taken in its first step.
+    The `planned` steps are spread evenly, beginning with the first.
 
     Example:
     >>> [own_steps(step, 2, 4) for step in range(4)], [own_steps(step, 6, 4) for step in range(4)]
     ([1, 0, 1, 0], [2, 1, 2, 1])
-
-    Args:
-        step: earlier steps of `fit` in the round.
-        planned: own steps in the round.
-        of_round: steps of `fit` in the round.
     """
     return -(-(step + 1) * planned // of_round) + (-step * planned // of_round)
 
 
 class Plan:
-    """Plans the steps of a process in a given time by its speed so far.
-
-    Args:
-        seconds: the time.
-    """
+    """Plans the steps of a process in a given time by its speed so far."""
 
     def __init__(self, seconds: float) -> None:
         self._target = seconds
@@ -66,22 +57,20 @@ class PacedSteps(FitSchedule):
     """A schedule by time, in which each process takes as many steps as it has time for.
 
     A round, from one exchange to the next, has the same number of steps of `fit` on all processes.
-    In each of them a process takes none, one or several *own* steps, as planned when the round
-    began. At the end of the round processes exchange their numbers of examples and their plans for
-    the next round, which has the mean of the plans as its number of steps of `fit`. A change counts
-    by the examples `n_k` that it was learned from:
+    In each a process takes none, one or several *own* steps, as planned when the round began. At
+    its end processes exchange numbers of examples and plans for the next round, whose number of
+    steps of `fit` is the mean of the plans. A change counts by its number of examples `n_k`:
 
         g = sum_k n_k (w - w_k) / sum_k n_k
 
-    The counts are variables, so that a saved run resumes within a round. The clock and the speed of
-    a process are not saved.
+    A saved run resumes within a round, without clock and speed.
 
     Args:
         seconds: time from one exchange to the next.
         updates: the outer optimizer's updates, of one group of weights.
         steps: integer variable, steps of `fit` since the last exchange.
-        iterations: list of integer variables that count steps of `fit`. An own step raises these,
-            and `steps`, by 1; `run_step` then corrects them.
+        iterations: integer variables, steps of `fit`. An own step raises these, and `steps`, by 1;
+            `run_step` then corrects them.
         of_round: integer variable, steps of `fit` in the round.
         counts: integer variable `[3]` with a copy for each replica: own steps planned for the
             round, examples since the last exchange, and all own steps.
@@ -112,16 +101,12 @@ class PacedSteps(FitSchedule):
         return int(private.local_tensors(self._counts)[0].numpy()[2])
 
     def restored(self) -> None:
-        """Makes the next step read the variables and start the clock again."""
+        """Makes the next step read the variables and start the clock."""
         self._is_begun = False
         self._since: float | None = None
 
     def after_step(self) -> None:
-        """Counts an own step and its examples.
-
-        Raises:
-            ValueError: the step is not run by `run_step`.
-        """
+        """Counts an own step and its examples."""
         super().after_step()
         examples = self._updates.strategy.extended.examples_of_run
         examples = tf.cast(1 if examples is None else examples, tf.int64)
@@ -131,13 +116,8 @@ class PacedSteps(FitSchedule):
     def run_step(self, step: Callable[[], Any], size: int) -> Any:
         """Takes one step of `fit`, and exchanges at the end of a round.
 
-        Args:
-            step: function without arguments that takes own steps and returns logs, a structure of
-                tensors.
-            size: number of these steps (Keras' `steps_per_execution`), which count as one here.
-
-        Returns:
-            Logs; in a cluster, means over all processes as of the last exchange.
+        `step` takes `size` own steps (Keras' `steps_per_execution`), which count as one here. The
+        logs are means over all processes as of the last exchange.
         """
         is_first = not self._is_begun
         if is_first:
@@ -146,7 +126,7 @@ class PacedSteps(FitSchedule):
         elif self._since is None:
             self._since, self._taken = time.monotonic(), 0
         number = own_steps(self._step, self._planned, self._round)
-        # The first call takes at least one step, because `fit` needs logs.
+        # `fit` needs logs of the first call.
         number = max(1, number) if is_first else number
         self._take(step, number)
         self._step += 1
@@ -161,13 +141,9 @@ class PacedSteps(FitSchedule):
         return self._agreed(self._latest, is_due or is_first)
 
     def synchronize(self, steps: int | None = None) -> None:
-        """Exchanges the changes since the last exchange, and begins a round.
-
-        Args:
-            steps: unused; the variables hold the number.
-        """
+        """Exchanges the changes, and begins a round; `steps` is unused."""
         counts_of_replicas = private.local_tensors(self._counts)
-        # Reading waits for the queued steps of a GPU.
+        # Waits for the queued steps of a GPU.
         found = [counts.numpy() for counts in counts_of_replicas]
         if self._since is not None:
             self._plan.add(self._taken, time.monotonic() - self._since)

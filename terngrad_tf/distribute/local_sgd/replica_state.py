@@ -11,17 +11,14 @@ import tensorflow as tf
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.consistency.broadcast import broadcast_matrix
 
-# Size of a message: 1 MiB.
+# 1 MiB.
 _PIECE_WORDS = 1 << 18
 
 
 class ReplicaState(tf.train.experimental.PythonState):
     """Saves the variables of all replicas in a `tf.train.Checkpoint`.
 
-    Args:
-        strategy: the strategy under which the variables were created.
-        variables: list of distributed or plain `tf.Variable`s.
-        on_set: function that is called before the variables are set.
+    `on_set` is called before the variables are set.
     """
 
     def __init__(
@@ -33,19 +30,12 @@ class ReplicaState(tf.train.experimental.PythonState):
         self._strategy = strategy
         self._variables = list(variables)
         self._on_set = on_set
-        # States of all processes: gathered to be saved, or restored to be scattered.
+        # Of all processes: gathered to be saved, or restored to be scattered.
         self._gathered: list[np.ndarray] | None = None
         self._restored: list[np.ndarray] | None = None
 
     def add(self, variables: Sequence[keras.Variable]) -> None:
-        """Adds variables that differ between replicas or processes.
-
-        Variables that were added before are left out.
-
-        Args:
-            variables: list of `keras.Variable`s, such as a model's `non_trainable_variables`, which
-                hold each process's batch-norm statistics.
-        """
+        """Adds `keras.Variable`s that differ between replicas, such as batch-norm statistics."""
         known = {id(variable) for variable in self._variables}
         added = (variable.value for variable in variables)
         self._variables += [variable for variable in added if id(variable) not in known]
@@ -64,13 +54,7 @@ class ReplicaState(tf.train.experimental.PythonState):
         ]
 
     def set(self, arrays: Sequence[np.ndarray], first_replica: int = 0) -> None:
-        """Sets the local replicas' variables.
-
-        If there are more replicas than saved states, states are reused in turn.
-
-        Args:
-            arrays: list of arrays that `get` returned.
-            first_replica: number of the first local replica.
+        """Sets the local replicas' variables to arrays of `get`; more replicas reuse them in turn.
 
         Raises:
             ValueError: the arrays are of other variables.
@@ -102,7 +86,7 @@ class ReplicaState(tf.train.experimental.PythonState):
         self._restored = list(arrays) if self._group else None
 
     def any_process(self, says_so: bool) -> bool:
-        """True if it is True on any process; all processes call it, outside of replicas."""
+        """True if it is True on any process; all call it, outside of replicas."""
         if self._group is None:
             return says_so
         return bool(self._group.all_reduce_max(tf.constant([float(says_so)])).numpy()[0])
@@ -110,10 +94,7 @@ class ReplicaState(tf.train.experimental.PythonState):
     def gather(self, keeps: bool | None = None) -> None:
         """Collects the states of all processes, so that one can save them until `forget`.
 
-        All processes call it, outside of replicas.
-
-        Args:
-            keeps: whether this process will save. Default: if it is the chief.
+        All call it, outside of replicas. By default the chief `keeps` the states.
         """
         group = self._group
         if group is None:
@@ -135,7 +116,7 @@ class ReplicaState(tf.train.experimental.PythonState):
     def scatter(self) -> None:
         """Sends each process its part of the state that the chief restored, if it did.
 
-        All processes call it, outside of replicas.
+        All call it, outside of replicas.
         """
         group = self._group
         if group is None:

@@ -1,4 +1,4 @@
-"""When replicas exchange their changes: within steps of fixed numbers, or between steps."""
+"""When replicas exchange: within steps of fixed numbers, or between steps."""
 
 import functools
 from collections.abc import Callable
@@ -15,11 +15,8 @@ from terngrad_tf.distribute.local_sgd.waited_exchange import WaitedExchange
 class Schedule:
     """When replicas exchange: never, as in a model that was loaded without a strategy.
 
-    `StepSchedule` exchanges after fixed numbers of steps, `MeasuredSteps` after a number that is
-    chosen by measurement, `PacedSteps` after fixed times.
-
-    Args:
-        iterations: integer variable that each step raises by 1.
+    `StepSchedule` exchanges after fixed numbers of steps, `MeasuredSteps` after a measured number,
+    `PacedSteps` after fixed times. Each step raises `iterations` by 1.
     """
 
     def __init__(self, iterations: keras.Variable) -> None:
@@ -34,11 +31,11 @@ class Schedule:
         """Adds the exchanges to a step, after its updates; in cross-replica context."""
 
     def is_renewed(self, group: int) -> tf.Tensor:
-        """True if replicas take the shared values of a group before the next step."""
+        """True if replicas take a group's shared values before the next step."""
         raise NotImplementedError
 
     def synchronize(self, steps: int) -> None:
-        """Exchanges, outside of a step, the changes of the `steps` since the last exchange."""
+        """Exchanges, outside of a step, the changes since the last exchange."""
 
     def run_step(self, step: Callable[[], Any], size: int) -> Any:
         """Runs Keras' function, which takes `size` steps; returns logs."""
@@ -49,7 +46,7 @@ class Schedule:
         return logs
 
     def claimed(self) -> None:
-        """Called when the optimizer claims its weights; other steps may have run before."""
+        """Called when the optimizer claims its weights; others may have run."""
 
     def restored(self) -> None:
         """Called before the replicas' state is set to saved values."""
@@ -58,10 +55,7 @@ class Schedule:
 class FitSchedule(Schedule):
     """A schedule that exchanges between the steps of `fit`, not within a step.
 
-    Args:
-        iterations: integer variable that each step raises by 1.
-        steps: integer variable, steps since the last exchange.
-        option: the option of `DiLoCo` that selects the schedule.
+    `steps` is the variable of steps since the last exchange, `option` the option of `DiLoCo`.
     """
 
     def __init__(self, iterations: keras.Variable, steps: Any, option: str) -> None:
@@ -72,11 +66,7 @@ class FitSchedule(Schedule):
         self._runs = False
 
     def after_step(self) -> None:
-        """Does nothing in a step that `fit` takes.
-
-        Raises:
-            ValueError: the step is not run by `run_step`.
-        """
+        """Raises ValueError for a step that `run_step` does not run."""
         if not self._runs:
             raise ValueError(f"{self._option} must go with `model.fit`, which takes the steps")
 
@@ -101,7 +91,7 @@ class FitSchedule(Schedule):
             self._runs = False
 
     def _agreed(self, logs, is_due):
-        """Means of the logs over processes if that is due, or else the means of the last time."""
+        """Means of the logs over processes if due, or else the last means."""
         if self._reduce is None:
             return logs
         if is_due:
@@ -112,11 +102,7 @@ class FitSchedule(Schedule):
 class StepSchedule(Schedule):
     """Exchanges groups of weights in turn, one every `sync_every / fragments` steps.
 
-    Args:
-        turns: after which steps each group is exchanged.
-        exchange: `WaitedExchange` or `OverlappedExchange`.
-        steps: integer variable, steps since all groups were exchanged together.
-        iterations: integer variable, all steps.
+    `steps` is the variable of steps since all groups were exchanged together.
     """
 
     def __init__(
@@ -127,7 +113,7 @@ class StepSchedule(Schedule):
         self._exchange = exchange
         self._steps = steps
         self._kept_logs = KeptLogs()
-        # TensorFlow warns about a single function that is traced for each group.
+        # TensorFlow warns if a single function is traced for each group.
         self._function = functools.cache(self._as_function)
 
     def after_step(self) -> None:
@@ -139,7 +125,7 @@ class StepSchedule(Schedule):
             self._steps.assign(tf.where(is_due, tf.zeros_like(steps), steps))
 
     def is_renewed(self, group: int) -> tf.Tensor:
-        """True if replicas take the shared values of a group before the next step."""
+        """True if replicas take a group's shared values before the next step."""
         return self._turns.is_renewed_after(tf.convert_to_tensor(self._steps), group)
 
     def synchronize(self, steps: int) -> None:

@@ -10,11 +10,7 @@ from terngrad_tf.distribute.local_sgd.outer_updates import OuterUpdates
 
 
 class WaitedExchange:
-    """Exchanges a group of weights within the step after which its turn comes.
-
-    Args:
-        updates: the outer optimizer's updates.
-    """
+    """Exchanges a group of weights within the step after which its turn comes."""
 
     def __init__(self, updates: OuterUpdates) -> None:
         self.updates = updates
@@ -22,9 +18,7 @@ class WaitedExchange:
     def after_step(self, turns: Turns, steps: tf.Tensor) -> None:
         """Adds to a step the exchange of the group whose turn it is.
 
-        Args:
-            turns: after which steps each group is exchanged.
-            steps: integer scalar tensor, steps since all groups were exchanged together.
+        `steps` counts from the last exchange of all groups together.
         """
         in_turn(self.exchange, turns.group_after(steps), turns.fragments)
 
@@ -33,7 +27,7 @@ class WaitedExchange:
         self.updates.apply(group, self.updates.changes(group))
 
     def receive(self, group: int) -> None:
-        """Ends the exchange of a group that is under way; here none ever is."""
+        """Ends an exchange under way; here none ever is."""
         raise NotImplementedError
 
     def forget(self) -> None:
@@ -41,13 +35,7 @@ class WaitedExchange:
 
 
 def in_turn(method: Callable[[int], None], turn: tf.Tensor, fragments: int) -> None:
-    """Calls a method with the number of the group whose turn it is.
-
-    Args:
-        method: function of a Python int.
-        turn: int32 scalar tensor; `fragments` if it is no group's turn.
-        fragments: number of groups.
-    """
+    """Calls a method with the group whose turn it is; a turn of `fragments` is no group's."""
 
     def call(group):
         method(group)

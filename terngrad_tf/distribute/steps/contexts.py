@@ -36,24 +36,19 @@ def updates_are_local() -> bool:
 
 
 def gradients_of_one_size(are_so: bool) -> contextlib.AbstractContextManager[None]:
-    """Context in which all elements of a gradient that are not 0 have one size."""
+    """Context in which all non-zero elements of a gradient have one size."""
     return _within("are_of_one_size", are_so)
 
 
 def gradients_are_of_one_size() -> bool:
-    """True if all elements of a gradient that are not 0 have one size."""
+    """True if all non-zero elements of a gradient have one size."""
     return bool(getattr(_state, "are_of_one_size", False))
 
 
 def keras_loop(
     kind: str | None, optimizer: keras.optimizers.Optimizer | None = None
 ) -> contextlib.AbstractContextManager[None]:
-    """Context of a step of Keras' loop, of a model with this optimizer.
-
-    Args:
-        kind: "train", "test" or "predict"; None for code that belongs to no step.
-        optimizer: the model's optimizer.
-    """
+    """Context of a step of Keras' loop: "train", "test" or "predict"; None outside of steps."""
     return _within("loop", (kind, local_steps_optimizer(optimizer) if kind == "train" else None))
 
 

@@ -10,34 +10,27 @@ class LocalStepsOptimizer(keras.optimizers.Optimizer):
     """Base of optimizers whose steps are a replica's own until an exchange."""
 
     def claim_weights(self) -> None:
-        """Registers the replicas' own weights for this optimizer, and for no other."""
+        """Registers the replicas' own weights for this optimizer alone."""
         raise NotImplementedError
 
     def synchronize(self) -> None:
-        """Exchanges the changes since the last exchange; all processes call this together."""
+        """Exchanges the changes since the last exchange; all processes call it."""
         raise NotImplementedError
 
     def run_step(self, step: Callable[[], Any], size: int) -> Any:
-        """Replaces a step of Keras' loop; returns logs.
-
-        Args:
-            step: Keras' function, without arguments, which returns logs.
-            size: number of steps in one call.
-        """
+        """Replaces a step of Keras' loop, a function that takes `size` steps; returns logs."""
         return step()
 
     def agree_on_logs(self, logs: Any, reduce: Callable[[Any], Any]) -> Any:
         """Returns a step's logs for callbacks: a structure of tensors, the same on all processes.
 
-        Args:
-            logs: this process's structure of tensors.
-            reduce: function from such a structure to its mean over processes.
+        `reduce` takes such a structure's mean over processes.
         """
         raise NotImplementedError
 
 
 def local_steps_optimizer(optimizer: Any) -> LocalStepsOptimizer | None:
-    """Returns the `LocalStepsOptimizer` that an optimizer is or wraps for loss scaling, or None."""
+    """Returns the `LocalStepsOptimizer` that an optimizer is or scales losses for, or None."""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         optimizer = optimizer.inner_optimizer
     return optimizer if isinstance(optimizer, LocalStepsOptimizer) else None

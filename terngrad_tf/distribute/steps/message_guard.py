@@ -7,7 +7,7 @@ from collections.abc import Iterator
 class MessageGuard:
     """Lets a step refuse the messages that it would send to other processes.
 
-    A strategy has one guard. Its collectives call `check` before they send.
+    A strategy has one guard, which its collectives `check`.
 
     Example:
     >>> guard = MessageGuard()
@@ -23,7 +23,7 @@ class MessageGuard:
 
     @contextlib.contextmanager
     def refusing(self, reason: str | None) -> Iterator[None]:
-        """Context in which `check` raises an error with this message, or none if it is None."""
+        """Context in which `check` raises this message, unless it is None."""
         previous, self._reason = self._reason, reason
         try:
             yield
@@ -31,10 +31,6 @@ class MessageGuard:
             self._reason = previous
 
     def check(self) -> None:
-        """Called before a message is sent.
-
-        Raises:
-            ValueError: the step must send nothing.
-        """
+        """Raises ValueError if the step must send nothing."""
         if self._reason is not None:
             raise ValueError(self._reason)

@@ -13,10 +13,6 @@ class PlainVariable:
     """Numbers that steps of one process read and write, under any strategy.
 
     A strategy would mirror a `tf.Variable`, and a step that is traced again cannot create one.
-
-    Args:
-        name: name of the numbers.
-        value: initial value, a NumPy array.
     """
 
     def __init__(self, name: str, value: Any) -> None:

@@ -6,26 +6,14 @@ import tensorflow as tf
 
 
 def as_dense(gradient: Any, shape: tf.TensorShape) -> Any:
-    """Converts sparse rows to a dense tensor; other gradients stay as they are.
-
-    Args:
-        gradient: tensor or `tf.IndexedSlices`.
-        shape: the weight's shape.
-    """
+    """Converts sparse rows to a dense tensor; other gradients stay as they are."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     return tf.ensure_shape(tf.convert_to_tensor(gradient), shape)
 
 
 def distinct_rows(positions: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Sums rows with the same position.
-
-    Args:
-        positions: integer tensor `[n]`.
-        rows: tensor `[n, ...]`.
-
-    Returns:
-        Distinct positions `[m]`, in the order of their first rows, and the sums `[m, ...]`.
+    """Sums rows `[n, ...]` with equal positions; returns `[m]`, in first order, and the sums.
 
     Example:
     >>> positions, rows = distinct_rows(tf.constant([7, 2, 7]), tf.constant([1.0, 2.0, 4.0]))

@@ -25,12 +25,10 @@ WriteScalars = Callable[[Mapping[str, float], int], None]
 class Telemetry(keras.callbacks.Callback):
     """Writes the cost and loss of gradient exchanges to TensorBoard and a file of JSON lines.
 
-    A record holds the means over the steps since the last record, at most 128. TensorBoard gets
-    scalars `traffic/...`, `ternary/...` and `speed/...`; `telemetry.jsonl` gets a line with null
-    for values that were not measured. `StepTelemetry` describes the values. Only the chief of a
-    cluster writes.
-
-    A resumed run, which does not begin at step 0, skips steps that the file already holds.
+    A record holds the means over the steps since the last record, at most 128; `StepTelemetry`
+    describes the values. TensorBoard gets scalars `traffic/...`, `ternary/...` and `speed/...`;
+    `telemetry.jsonl` gets a line with null for missing values. Only the chief of a cluster writes.
+    A resumed run skips steps that the file already holds.
 
     Example:
     >>> import tempfile
@@ -114,7 +112,7 @@ class Telemetry(keras.callbacks.Callback):
             return
         values = dataclasses.asdict(mean) | {tags.TELEMETRY[tag]: v for tag, v in found.items()}
         line = json.dumps({**values, "step": step, "time": time.time()}, allow_nan=False)
-        # A single write, so that concurrent readers never see half a line.
+        # Concurrent readers never see half a line.
         with open(self._folder / FILE, "ab", buffering=0) as file:
             file.write(f"{line}\n".encode())
 

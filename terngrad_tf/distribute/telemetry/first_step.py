@@ -13,11 +13,7 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 class FirstStep(keras.callbacks.Callback):
-    """Logs once the shared batch and the traffic of several replicas.
-
-    Args:
-        strategy: the `TernGradStrategy` with this callback.
-    """
+    """Logs once the shared batch and the traffic of several replicas."""
 
     model: keras.Model
 

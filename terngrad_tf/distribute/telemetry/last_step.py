@@ -18,11 +18,8 @@ from terngrad_tf.distribute.steps.plain_variable import PlainVariable
 class LastStep:
     """Keeps a value for each traced step, and returns the value of the step that ran last.
 
-    A step's Python code runs only when the step is traced; a variable notes which of several traced
-    steps, of one model or of many, ran last.
-
-    Args:
-        num_counts: numbers that only the running step knows. Default 1.
+    Python code runs only at tracing, so a variable notes the step that ran. Beside the value it
+    holds `num_counts` numbers.
     """
 
     def __init__(self, num_counts: int = 1) -> None:
@@ -33,9 +30,7 @@ class LastStep:
     def record(self, known: Any, *counts: Any) -> None:
         """Adds to the step under construction a note that it ran.
 
-        Args:
-            known: value that `latest` returns after the step; compared by value.
-            *counts: scalar integers, tensors if only the running step knows them.
+        `latest` returns `known`, compared by value, and the counts, scalar integers or tensors.
         """
         if known not in self._known:
             self._known.append(known)
@@ -55,7 +50,7 @@ class LastStep:
 
 
 class TrafficLog:
-    """`Traffic` of the latest exchanges, of each group of variables that is exchanged together."""
+    """`Traffic` of the latest exchanges, of each group of variables exchanged together."""
 
     def __init__(self) -> None:
         self._last_step = LastStep()
@@ -73,11 +68,7 @@ class TrafficLog:
         return None if latest is None else self._groups[latest[0]].latest
 
     def of(self, groups: Sequence[Sequence[int]]) -> Traffic | None:
-        """The sum of the latest exchanges of groups; None until each group was exchanged.
-
-        Args:
-            groups: lists of positions among the optimizer's variables.
-        """
+        """The sum of the groups' latest exchanges; None until each was exchanged."""
         known = [self._groups[tuple(g)].latest for g in groups if tuple(g) in self._groups]
         parts = [part for part in known if part is not None]
         return functools.reduce(operator.add, parts) if len(parts) == len(groups) else None
@@ -104,9 +95,9 @@ class _Exchanges:
     """Latest exchange of the same variables.
 
     Attributes:
-        bytes: `LastStep` of the traffic that is known when a step is traced; its counts are the
-            bytes of sparse gradients that this member received, and would receive as floats.
-        streams: `LastStep` of the same traffic; its counts are the bytes of streams.
+        bytes: `LastStep` of the traffic known at tracing; counts: this member's bytes of sparse
+            gradients, as received and as floats.
+        streams: `LastStep` of the same traffic; counts: bytes of streams.
     """
 
     def __init__(self):
@@ -120,7 +111,7 @@ class _Exchanges:
             return None
         traffic, received_bytes, float32_bytes = latest
         streams = self.streams.latest
-        # Another model with the same number of variables may send no streams.
+        # Another model with as many variables may send no streams.
         if streams is not None and streams[0] == traffic:
             received = traffic.received_bytes + streams[1]
             traffic = dataclasses.replace(traffic, received_bytes=received)

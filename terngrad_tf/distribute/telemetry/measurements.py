@@ -13,7 +13,6 @@ from terngrad_tf.distribute.telemetry import quality
 from terngrad_tf.distribute.telemetry.stopwatch import PHASES, Watch
 from terngrad_tf.distribute.telemetry.window import Window
 
-# Latest steps, and samples, that are kept.
 WINDOW = 128
 # `seconds`: from the last gradient to the last sum, which exists at `end`.
 _STEP_COLUMNS = ("step", "kind", "received", "float32", "end", "seconds", *PHASES)
@@ -25,9 +24,8 @@ class StepTelemetry:
     """One step, or means over several.
 
     Bytes are counted as in `Traffic`. Seconds are medians over this process's steps, so that an
-    evaluation between two steps has no effect; None if they are not measured, as on GPUs. The
-    phases are sums over buckets; the phases of one bucket overlap other buckets and the backward
-    pass.
+    evaluation between two steps has no effect; None if they are not measured, as on GPUs. Phases
+    are sums over buckets; one bucket's phases overlap other buckets and the backward pass.
 
     Attributes:
         step: the optimizer's step, the latest of several.
@@ -36,7 +34,7 @@ class StepTelemetry:
         num_members: members of the exchange.
         received_bytes: payload bytes that a member received a step.
         float32_bytes: the same for a float32 ring all-reduce.
-        nonzero_share: share of ternary codes that are not 0, of each process's first replica; None
+        nonzero_share: share of non-zero ternary codes, of each process's first replica; None
             without a sample, as are the next two.
         cosine: cosine of the reduced gradients with the sum of the replicas' float gradients; all
             ternary gradients are one vector.

@@ -1,4 +1,4 @@
-"""Distance of the sum of ternary gradients from the sum of the float gradients."""
+"""Distance of the sum of ternary gradients from the sum of float gradients."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,33 +9,27 @@ from terngrad_tf.distribute.telemetry import statistics
 from terngrad_tf.ternary import random_bits
 from terngrad_tf.ternary.fused import compiled
 
-# Numbers in a sketch. Its squared length differs from that of the gradients by sqrt(2 / size),
-# 1.6 %. Messages of two processes are still small ones.
+# A sketch's squared length is off by sqrt(2 / size), 1.6 %.
 _SKETCH = 8190
-# Gradients take the random bits of tensors from 0 on, and the way back takes tensor -1.
+# Gradients use the random bits of tensors 0 and up, the way back those of -1.
 _FIRST_TENSOR = -2
 _SIGN_BIT = 2**31
 
 
 def measure(buckets: Sequence[Any], sums: Sequence[Any]) -> tf.Tensor:
-    """Compares the reduced gradients of a step with the sum of the replicas' float ones.
+    """Compares the reduced gradients of a step, r, with the sum of the replicas' float ones, g.
 
-    Let r be the vector of all elements of the reduced gradients, and g that of the sums of the
-    replicas' gradients. The result has the cosine `r.g / (|r| |g|)` and the relative error
-    `|r - g| / |g|`.
-
-    Both are exact in one process. Several processes sum their parts of `r.g`, and estimate the
-    lengths of g and r - g by sketches: each process adds its elements, with random signs that all
-    processes share, into 8,190 numbers, and these are summed instead of the elements. Cosine and
-    error are then off by a factor of about 1 +- 0.008, and 33 kB travel.
+    In one process the result is exact. Several sum their parts of `r.g`, and estimate the lengths
+    of g and r - g by sketches, which they sum: each adds its elements, with shared random signs,
+    into 8,190 numbers.
 
     Args:
         buckets: list of `exchange.Bucket`.
-        sums: for each bucket, list of the T reduced tensors on the first local device.
+        sums: for each bucket, the T reduced tensors on the first local device.
 
     Returns:
-        float64 tensor of shape [3]: the share of codes that are not 0, of the first replica of each
-        process; the cosine; and the relative error. Undefined values are NaN.
+        float64 `[3]`, NaN if undefined: the share of non-zero codes of each process's first
+        replica, the cosine `r.g / (|r| |g|)`, and the relative error `|r - g| / |g|`.
 
     Source: Alon, Matias and Szegedy, The space complexity of approximating the frequency moments,
     STOC 1996.

@@ -9,7 +9,7 @@ import tensorflow as tf
 from terngrad_tf.distribute.exchange.observer import Observer
 from terngrad_tf.distribute.exchange.plan import Plan
 
-# The codes of tensors of at least this size are counted one tensor at a time.
+# Larger tensors are counted one at a time.
 _LARGE = 2**20
 
 
@@ -21,8 +21,8 @@ class GradientStatistics:
         step: the optimizer's step.
         scale: the scale that all replicas shared, the largest of the blocks if gradients are
             rotated; infinite if a gradient was not finite.
-        negative: number of codes below 0 on this process's first replica; codes of rotated
-            elements if gradients are rotated.
+        negative: number of codes below 0 on this process's first replica; codes of rotated elements
+            if gradients are rotated.
         zero: number of codes that are 0.
         positive: number of codes above 0.
     """
@@ -35,11 +35,7 @@ class GradientStatistics:
 
 
 class Recorder:
-    """Keeps the latest `GradientStatistics` of every variable.
-
-    Args:
-        freq: steps divisible by this number are recorded; 0 records none.
-    """
+    """Keeps the latest `GradientStatistics` of every variable, of steps divisible by `freq`."""
 
     def __init__(self, freq: int) -> None:
         self._freq = freq
@@ -66,7 +62,7 @@ class _Record(Observer):
 
         def now():
             counts = count_codes(bucket)
-            # A Python function, because the strategy would mirror variables.
+            # The strategy would mirror variables.
             return tf.py_function(keep, [step, scales, counts], tf.int64)
 
         def keep(step, scales, counts):
@@ -83,22 +79,17 @@ class _Record(Observer):
 
 
 def count_codes(bucket: Any) -> tf.Tensor:
-    """Counts the codes of each tensor below, at and above 0 on the first local replica.
+    """Counts the codes of a bucket's T tensors below, at and above 0: int64 `[T, 3]`.
 
-    Gradients are rounded once more for this, because the exchange makes and adds words in one pass.
-
-    Args:
-        bucket: `exchange.Bucket`.
-
-    Returns:
-        int64 tensor of shape [T, 3].
+    Rounds the first local replica's gradients once more: the exchange makes and adds words in one
+    pass.
     """
     if bucket.rotation:
         return _count_rotated(bucket)
     large = [i for i, size in enumerate(bucket.sizes) if size >= _LARGE]
     small = [i for i, size in enumerate(bucket.sizes) if size < _LARGE]
     counts, flat = {}, tf.constant([-1])
-    # Small tensors are counted together, which takes less tracing but holds all of their codes.
+    # Together they take less tracing but more memory.
     for positions in [[i] for i in large] + [small] * bool(small):
         codes = bucket.quantization.sum_codes(
             [[bucket.gradients[0][i] for i in positions]],
@@ -145,6 +136,6 @@ def _count_rotated(bucket):
     tf.function, input_signature=[tf.TensorSpec([None], tf.float32)], autograph=False
 )
 def _count_signs(codes):
-    """Numbers of codes below 0, at 0 and above 0: int64 `[3]`."""
+    """Numbers of codes below, at and above 0: int64 `[3]`."""
     signs = tf.sign(codes)
     return tf.stack([tf.math.count_nonzero(tf.equal(signs, sign)) for sign in (-1, 0, 1)])

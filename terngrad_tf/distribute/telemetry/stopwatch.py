@@ -17,12 +17,7 @@ PHASES = ("scale", "encode", "exchange", "decode")
 
 
 class Watch(Observer):
-    """Measures one exchange of all gradients.
-
-    Args:
-        telemetry: `Measurements`.
-        plan: the exchange.
-    """
+    """Measures one exchange of all gradients."""
 
     def __init__(self, telemetry: Any, plan: Plan) -> None:
         self._telemetry = telemetry
@@ -96,17 +91,17 @@ class Lap:
     Args:
         context: `ReductionContext`.
         brought: the local scales of each replica; or all local tensors of float gradients.
-        starts: times when the gradients of a bucket existed; None for float gradients.
+        starts: times when a bucket's gradients existed; None for float gradients.
 
     Attributes:
-        context: the given context, with measured messages.
-        brought: the given tensors, to be used in their place.
+        context: with measured messages.
+        brought: to be used in place of the given tensors.
         start: time when all gradients exist.
         finish: time when all sums exist.
     """
 
     def __init__(self, context: Any, brought: Any, starts: Any):
-        # Operations of a GPU only queue its work, and end before the work does.
+        # Operations of a GPU end before its queued work does.
         self._is_measured = "GPU" not in context.devices[0]
         self._messages, self._num_of_scales = [], 0
         self._is_encoded = starts is not None
@@ -135,7 +130,7 @@ class Lap:
         return now, tf.nest.pack_sequence_as(tensors, later)
 
     def message(self, start: tf.Tensor, finish: tf.Tensor) -> None:
-        """Notes a message that was sent at `start` and received at `finish`."""
+        """Notes a message's times."""
         self._messages.append((start, finish))
 
     def scales_shared(self) -> None:

@@ -11,7 +11,7 @@ from terngrad_tf.common import tags
 from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.distribute import private
 
-# Shorter waits, as a share of a step, are usual if processes share machines and links.
+# Of a step; shorter waits are usual if processes share machines and links.
 REPORTED_SHARE = 0.2
 
 
@@ -19,15 +19,11 @@ class SyncTimer:
     """Measures the time that a process spends at sync points, waiting and exchanging.
 
     A sync point begins on a process when its own values exist, and ends on all processes at about
-    the same time. The last process to arrive therefore spends the least time in it, and another
-    process waits for the difference. Only durations are compared, since clocks may differ.
+    the same time. So the last process to arrive spends the least time in it, and another process
+    waits for the difference. Only durations are compared, since clocks may differ.
 
-    The measured sync points are the question whether any process has examples left, and the
-    exchange of gradients. Other sync points, such as those of synchronized batch norm, shorten
-    these, so that the real wait may be longer.
-
-    Args:
-        device: the first local device, a CPU.
+    The sync points are the exchange of gradients, and the question whether any process has examples
+    left. Others, such as synchronized batch norm's, shorten these, so the real wait may be longer.
     """
 
     def __init__(self, device: str) -> None:
@@ -36,15 +32,12 @@ class SyncTimer:
             self._sums = tf.Variable(tf.zeros([2], tf.float64), trainable=False)
 
     def measure(self, brought: Any, function: Callable[..., Any], steps: Any) -> Any:
-        """Calls `function`, which adds a sync point to the graph under construction.
+        """Returns the result of `function`, which adds a sync point to the traced graph.
 
         Args:
-            brought: list of values that exist when the sync point begins.
+            brought: values that exist when the sync point begins.
             function: returns the values, one or a list, that exist when it ends.
             steps: 1 if the sync point belongs to one training step, else 0.
-
-        Returns:
-            The result of `function`.
         """
         begin, _ = private.stamped(_tensors(brought))
         result = function()
@@ -55,7 +48,7 @@ class SyncTimer:
         return result
 
     def take(self) -> tuple[float, int]:
-        """Seconds at sync points, and the number of steps, since the last call."""
+        """Seconds at sync points, and number of steps, since the last call."""
         seconds, steps = self._sums.numpy()
         self._sums.assign(tf.zeros_like(self._sums))
         return seconds, int(steps)
@@ -63,7 +56,7 @@ class SyncTimer:
 
 def timer_of(strategy: tf.distribute.Strategy) -> Any:
     """`SyncTimer` of a strategy; None for a single process and for GPUs."""
-    # Operations of a GPU only queue its work, and end before the work does.
+    # Operations of a GPU end before its queued work does.
     if strategy.num_processes == 1 or "GPU" in strategy.extended.worker_devices[0]:
         return None
     return SyncTimer(strategy.extended.worker_devices[0])
@@ -74,16 +67,12 @@ def describe_waits(
 ) -> str | None:
     """One line on the waits; None if no process waits `REPORTED_SHARE` of a step.
 
-    The others wait for processes whose own waits are less than half of the longest.
+    The others wait for processes whose own waits are less than half of the longest. All seconds are
+    means of a step.
 
     Example:
     >>> describe_waits(["worker 0", "worker 1"], [0.050, 0.008], 0.090)
     'the others wait for worker 1: worker 0 42 ms of the 90 ms of a step'
-
-    Args:
-        names: name of each process.
-        sync_seconds: mean seconds of a step that each process spends at sync points.
-        step_seconds: mean seconds of a step.
     """
     waits = [seconds - min(sync_seconds) for seconds in sync_seconds]
     longest = max(waits)
@@ -104,9 +93,9 @@ def describe_waits(
 class StragglerMonitor(keras.callbacks.Callback):
     """Reports on every process which process of the cluster the others wait for, and how long.
 
-    Each process measures the time of its exchanges, including waits. All gather the means every
-    `freq` batches; the wait of a process is its mean less the smallest mean. There is no report if
-    no process waits a fifth of a step, without a cluster, or on GPUs.
+    Every `freq` batches all processes gather the mean times of their exchanges; a process's wait is
+    its mean less the smallest mean. There is no report if no process waits a fifth of a step,
+    without a cluster, or on GPUs.
 
     Example:
     >>> model = keras.Sequential([keras.layers.Dense(1)])
@@ -196,6 +185,6 @@ class StragglerMonitor(keras.callbacks.Callback):
 
 
 def _tensors(values):
-    """Flat list of the local tensors of a value, or of a nest of values and None."""
+    """Flat list of the local tensors of a nest of values and None."""
     local = [private.local_tensors(v) for v in tf.nest.flatten(values) if v is not None]
     return tf.nest.flatten(local, expand_composites=True)

@@ -7,12 +7,7 @@ from terngrad_tf.distribute.steps.plain_variable import PlainVariable
 
 
 class Window:
-    """Keeps the last rows that steps appended.
-
-    Args:
-        num_rows: number of kept rows.
-        num_columns: numbers in a row.
-    """
+    """Keeps the last rows that steps appended."""
 
     def __init__(self, num_rows: int, num_columns: int) -> None:
         self._shape = (num_rows, num_columns)

@@ -14,10 +14,10 @@ from terngrad_tf.distribute.wire_selection.exchange_model import (
     option_of,
 )
 
-# Smaller differences between modes are not reported.
+# Smaller gains are not reported.
 _NOTICED = 0.05
 _LOCAL_STEPS = 32
-# Seconds a byte takes in TensorFlow's transport besides the link's, see benchmarks/scaling.py.
+# Of a byte in TensorFlow's transport besides the link's, see benchmarks/scaling.py.
 _TRANSPORT_SECONDS = 4.8e-9
 
 
@@ -30,7 +30,7 @@ class Advice:
         seconds: `{mode: expected seconds of a step}` for "float32" (`grad_bits=32`), each wire that
             can carry the run's codes, and "4 bits" (`grad_bits=4`) if these are ternary.
         local_steps_seconds: expected seconds with `DiLoCo`, `sync_every=32` and the current wire.
-        measured_seconds: measured seconds of a step of the run.
+        measured_seconds: measured seconds of a step.
         link: measured or given links.
     """
 
@@ -77,16 +77,16 @@ def advise(
                    + received bytes * seconds of a byte
 
     The run measured `rest` and, by its own codec, the seconds of a unit. The bytes follow from each
-    wire's formula and the measured share of codes that are not 0. The estimate assumes that codecs
+    wire's formula and the measured share of non-zero codes. The estimate assumes that codecs
     compare as on the machine of their measurement, that the backward pass hides the same part of
-    every exchange, that no other traffic shares the links, and that all wires have the same share
-    of codes that are not 0.
+    every exchange, that links have no other traffic, and that all wires have the same share of
+    non-zero codes.
 
     Args:
         strategy: a `TernGradStrategy` over several processes that trained with `telemetry_freq`
             above 0.
-        bits_per_second: rate of the links. Default: measured in some tenths of a second; all
-            processes must call this function.
+        bits_per_second: rate of the links. Default: measured in some tenths of a second, by a call
+            on all processes.
         round_trip_seconds: round trip of the links, if `bits_per_second` is given. Default 0.
 
     Returns:
@@ -115,7 +115,7 @@ def advise(
     codec = [mean.scale_seconds, mean.encode_seconds, mean.decode_seconds]
     model = ExchangeModel(job, link, share)
     unit = model.unit_seconds(mean.wire, sum(s or 0.0 for s in codec))
-    # Of float gradients, streams are told of, too: they would not be rotated for them.
+    # Float gradients may take streams, too: they would not be rotated then.
     modes = wires.possible(MODES, job.levels, job.rotated and bool(job.buckets))
     if job.levels > 1:
         modes.remove(FOUR_BITS)

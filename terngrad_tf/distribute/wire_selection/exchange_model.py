@@ -18,18 +18,15 @@ FLOAT, FOUR_BITS = "float32", "4 bits"
 _NEARLY_AS_QUICK = 1.1
 _Key = typing.TypeVar("_Key")
 _FOUR_BITS_LEVELS = QuantizationOptions(grad_bits=4).levels
-# The wires are those of the job's codes; codes of 4 bits take the wire with the fewest bytes.
+# Wires carry the job's codes; codes of 4 bits take the wire with the fewest bytes.
 MODES = (FLOAT, FOUR_BITS, *(name for name in wires.WIRES if name != "auto"))
 
 
 @dataclasses.dataclass(frozen=True)
 class ExchangeModel:
-    """Expected seconds of an exchange.
+    """Expected seconds of an exchange of a job's tensors.
 
-    Args:
-        job: `plan.Job`, the exchanged tensors.
-        link: `links.Link`.
-        nonzero_share: share of the codes that are not 0.
+    `nonzero_share` is the share of non-zero codes.
     """
 
     job: Any
@@ -41,7 +38,7 @@ class ExchangeModel:
 
         Args:
             mode: one of `MODES`, or "auto" for the lossless wire with the fewest bytes.
-            unit: seconds of a unit of arithmetic, for one element.
+            unit: seconds of a unit of arithmetic for one element.
         """
         buckets, float_bytes = self._parts(mode)
         num_bytes = ring_bytes(float_bytes, self.job.num_members)
@@ -93,21 +90,18 @@ def option_of(mode: str) -> str:
 
 
 def nearly_quickest(seconds: Mapping[_Key, float]) -> _Key:
-    """Returns the first key whose seconds are at most 1.1 times the fewest.
+    """Returns the first key, the most exact first, whose seconds are at most 1.1 times the fewest.
 
     Example:
     >>> nearly_quickest({"exact": 1.05, "quickest": 1.0})
     'exact'
-
-    Args:
-        seconds: dict, the most exact way first.
     """
     least = min(seconds.values())
     return next(key for key in seconds if seconds[key] <= _NEARLY_AS_QUICK * least)
 
 
 def in_order(seconds: Mapping[str, float]) -> str:
-    """Returns modes and their milliseconds, the quickest first, such as "ternary 44.3, ..."."""
+    """Returns modes and their milliseconds, the quickest first: "ternary 44.3, ..."."""
     modes = sorted(seconds, key=seconds.__getitem__)
     return ", ".join(f"{mode} {_shown(1e3 * seconds[mode])}" for mode in modes)
 
@@ -117,7 +111,7 @@ def _shown(milliseconds):
 
 
 def seconds_of_doubling(clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds that `x * 2` takes for one element of a large array."""
+    """Seconds that `x * 2` takes for an element of a large array."""
     numbers = tf.zeros([2**22])
     double = tf.function(lambda x: x * 2, autograph=False)
     taken = []

@@ -10,7 +10,7 @@ import tensorflow as tf
 from terngrad_tf.distribute.exchange.traffic import ring_bytes
 
 _WORD_BYTES = 4
-# Sizes of the messages in floats; no larger message follows one that takes `_LONG_SECONDS`.
+# In floats; no larger message follows one that takes `_LONG_SECONDS`.
 _SIZES = (20_000, 70_000, 250_000, 900_000, 2_000_000)
 _LONG_SECONDS = 0.08
 _REPEATS = 3
@@ -20,9 +20,7 @@ _REPEATS = 3
 class Link:
     """Cost of a message between processes: `message_seconds + bytes * seconds_per_byte`.
 
-    Attributes:
-        seconds_per_byte: seconds of a received byte, through TensorFlow's transport.
-        message_seconds: seconds of a small message to all processes.
+    Bytes are received bytes, through TensorFlow's transport; a message goes to all processes.
     """
 
     seconds_per_byte: float
@@ -34,16 +32,12 @@ class Link:
 
 
 def measure(processes: Any) -> Link:
-    """Measures the links, in some tenths of a second; all processes call it.
-
-    Args:
-        processes: `ProcessGroup`.
-    """
+    """Measures the links, in some tenths of a second; all processes call it."""
     of_slowest = slowest(processes)
     message = of_slowest(_seconds(lambda: processes.all_gather(tf.zeros([1]))))
     size = seconds = 0
     for size in _SIZES:
-        # A ring, as float32 gradients take it.
+        # As float32 gradients travel.
         own = _seconds(lambda n=size: processes.all_reduce_sum(tf.zeros([n])))
         seconds = of_slowest(own)
         if seconds > _LONG_SECONDS:
@@ -53,7 +47,7 @@ def measure(processes: Any) -> Link:
 
 
 def slowest(processes: Any) -> Callable[[float], float]:
-    """Function that returns the largest of all processes' seconds, the same on all."""
+    """Function that returns the largest of all processes' seconds."""
     number = tf.TensorSpec([1], tf.float32)
     agree = tf.function(processes.all_reduce_max, autograph=False).get_concrete_function(number)
     return lambda seconds: float(agree(tf.constant([seconds], tf.float32)).numpy()[0])

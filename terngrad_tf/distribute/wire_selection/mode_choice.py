@@ -21,13 +21,7 @@ from terngrad_tf.distribute.wire_selection.exchange_model import (
 
 
 class Mode(typing.NamedTuple):
-    """What `grad_bits="auto"` may take.
-
-    Attributes:
-        name: name in `ModeChoice.reason`.
-        grad_bits: the strategy's option.
-        wire: the strategy's option.
-    """
+    """What `grad_bits="auto"` may take: a name in `reason`, and the strategy's options."""
 
     name: str
     grad_bits: int
@@ -51,11 +45,9 @@ MODES = (
 
 @dataclasses.dataclass(frozen=True)
 class ModeChoice:
-    """The mode of a strategy.
+    """The mode of a strategy, one of `MODES`, and why, as one line.
 
     Attributes:
-        mode: one of `MODES`.
-        reason: the mode and why it was taken, as one line.
         link: measured links; None in a single process.
     """
 
@@ -67,17 +59,13 @@ class ModeChoice:
 def quickest_mode(processes: Any, job: Job) -> ModeChoice:
     """Chooses the mode whose exchange should be the quickest, or a more exact one nearly as quick.
 
-    Links and processors are measured; all processes call this function with the same sizes, and all
-    take the same mode because the slowest process's measurements count.
-
-    Args:
-        processes: `ProcessGroup`; None or a single process, which sends nothing, takes floats.
-        job: the exchanged tensors as ternary codes.
+    All processes call it with the same sizes, and take the same mode because the slowest process's
+    measurements count. A single process, which sends nothing, takes floats.
     """
     if processes is None or processes.size == 1:
         reason = "a single process sends nothing, so rounding would only add noise"
         return ModeChoice(MODES[0], f'grad_bits="{AUTO}" takes {FLOAT}: {reason}')
-    # Measure eagerly, even while a step is being traced.
+    # Eagerly, even while a step is traced.
     with tf.init_scope():
         link = links.measure(processes)
         unit = links.slowest(processes)(seconds_of_doubling())
@@ -93,14 +81,11 @@ def quickest_mode(processes: Any, job: Job) -> ModeChoice:
 
 
 def expected_seconds(job: Job, link: links.Link, unit: float) -> dict[str, float]:
-    """Returns the expected seconds of an exchange in each of `MODES`, by name.
+    """Returns the expected seconds of an exchange of ternary codes in each of `MODES`, by name.
 
-    Args:
-        job: the exchanged tensors as ternary codes.
-        link: the links.
-        unit: seconds of doubling an element.
+    `unit` is the seconds of doubling an element.
     """
-    # The share matters to streams alone.
+    # Only streams depend on the share.
     model = ExchangeModel(job, link, wires.NONZERO_SHARE)
     return {
         mode.name: model.seconds(mode.name if mode.grad_bits > 1 else mode.wire, unit)

@@ -19,16 +19,16 @@ from terngrad_tf.distribute.wire_selection.exchange_model import (
 )
 from terngrad_tf.distribute.wire_selection.wire_trial import WireTrial
 
-# Expected gain over the usual wire from which another wire is taken.
+# Least gain over the usual wire.
 _NOTICED = 0.1
-# Codes of fewer elements are a few kilobytes, for which wires hardly differ.
+# A few kilobytes, for which wires hardly differ.
 MIN_ELEMENTS = 2**16
-# Sparsest codes that trials are for, as a share of the densest.
+# Sparsest codes in trials, as a share of the densest.
 _SPARSEST = 0.25
-# Most wires in a trial, including the usual one.
+# Including the usual one.
 _MAX_TRIED = 3
-# Densest codes measured on images: mean|g| / std(g), which `clip_factor` divides, at LeNet's first
-# step; and the share of codes that are not 0 without clipping, for 2.1 M weights.
+# Densest codes measured on images: mean|g| / std(g), which `clip_factor` divides; and the share of
+# non-zero codes without clipping.
 _MEAN_OF_STD = 0.5
 _UNCLIPPED_NONZERO_SHARE = 0.07
 
@@ -40,22 +40,18 @@ class WireChoice:
 
     "auto" usually takes the lossless wire of known size with the fewest bytes. If many codes travel
     between processes, links and processors are measured once, before the first step, and another
-    lossless wire is taken if `ExchangeModel` expects a gain of a tenth. All lossless wires give the
-    same bits, so the measurement changes no result.
+    lossless wire is taken if `ExchangeModel` expects a gain of a tenth.
 
-    The model assumes the densest codes that were ever measured, so that it does not choose streams
-    that might be slower. A `WireTrial` tries, within steps, the wires that would gain a tenth if
-    only a fourth of these codes were not 0. On quick links there are none.
+    The model assumes the densest codes ever measured, to choose no streams that might be slower. A
+    `WireTrial` tries the wires that would gain a tenth with a fourth of these codes.
 
-    All processes take the same wire, because the choice follows from the gradients, which
-    `handshake.compare_models` has compared, and from measurements of the slowest process. A model
-    that is traced again is not measured again.
+    All processes take the same wire: `handshake.compare_models` compared the gradients, and the
+    slowest process's measurements count.
 
     Args:
         wire: one of `WIRES`.
-        quantization: `Quantization`, which determines the share of codes that are 0. With its
-            `bits_per_element`, "auto" is "sparse".
-        link: the links, if they have been measured. Default None.
+        quantization: determines the share of zeros; with `bits_per_element`, "auto" is "sparse".
+        link: the links, if measured.
     """
 
     def __init__(
@@ -74,12 +70,7 @@ class WireChoice:
         return [choice.reason for choice in self._chosen.values()]
 
     def wire(self, context: Any, job: Job) -> "str | WireTrial":
-        """One of `WIRES`, or a trial of several; called by all processes with equal models.
-
-        Args:
-            context: `ReductionContext`.
-            job: the exchanged tensors.
-        """
+        """One of `WIRES`, or a trial; called by all processes with equal models."""
         # The time of GPU work is not known, see `stopwatch.Lap`.
         is_on_gpu = any("GPU" in device for device in context.devices)
         is_open = self._wire == "auto" and context.processes and not is_on_gpu
@@ -87,7 +78,7 @@ class WireChoice:
             return self._wire
         if job not in self._chosen:
             if self._measured is None:
-                # Measure eagerly, even while a step is being traced.
+                # Eagerly, even while a step is traced.
                 with tf.init_scope():
                     self._measured = _measure(context.processes, self._link)
             self._chosen[job] = self._choose(context, job, *self._measured)
@@ -99,7 +90,7 @@ class WireChoice:
         usual = context.wire(self._wire, max(job.buckets, key=sum), self._quantization).name
         densest = _densest_share(self._quantization.clip_factor, context.num_replicas)
         seconds, noticed = _expected(job, link, unit, densest, usual)
-        # The default picks the best wire for each bucket.
+        # The default picks the best wire by bucket.
         wire = noticed[0] if noticed else self._wire
         gradients = f"{sum(map(sum, job.buckets)):,} gradients"
         tried = _expected(job, link, unit, _SPARSEST * densest, usual)[-1]
@@ -119,9 +110,9 @@ class _Choice:
 
     Args:
         wire: one of `WIRES`, or a `WireTrial`.
-        gradients: description of the exchanged gradients.
+        gradients: description, for `reason`.
         usual: the wire that "auto" stands for.
-        expectation: the wire without a trial and the reason, as text.
+        expectation: `reason` without a trial.
     """
 
     wire: "str | WireTrial"
@@ -154,7 +145,7 @@ def _expected(job, link, unit, nonzero_share, usual):
 
 
 def _densest_share(clip_factor, num_replicas):
-    """Share of codes that are not 0 in the densest gradients: mean|g| / scale."""
+    """Share of non-zero codes in the densest gradients: mean|g| / scale."""
     if clip_factor == ternary.AUTO:
         clip_factor = ternary.auto_factor(num_replicas) / (2 * _MEAN_OF_STD)
     clipped = _MEAN_OF_STD / clip_factor if clip_factor else 0.0
@@ -162,7 +153,7 @@ def _densest_share(clip_factor, num_replicas):
 
 
 def _measure(processes, link):
-    """`Link`, unless it is known, and seconds of a unit of arithmetic on the slowest process."""
-    # CPU time of all threads, since few of them encode streams.
+    """`Link`, unless known, and seconds of a unit of arithmetic on the slowest process."""
+    # CPU time of all threads, since few encode streams.
     unit = seconds_of_doubling(time.process_time)
     return link or links.measure(processes), links.slowest(processes)(unit)

@@ -11,24 +11,23 @@ from terngrad_tf.distribute import private
 from terngrad_tf.distribute.exchange.observer import Observer
 from terngrad_tf.distribute.steps.plain_variable import PlainVariable
 
-# Exchanges from one trial to the next, tries of each wire, and exchanges before the first trial.
+# In exchanges: from one trial to the next, tries of a wire, and before the first trial.
 PERIOD = 1000
 TRIES = 7
 REST = 2
-# Measured gain from which another wire is taken.
+# Least measured gain of another wire.
 _NOTICED = 0.05
 
 
 class WireTrial:
     """Tries wires on the exchanges of a model's gradients, and takes the quickest.
 
-    A trial is `TRIES` exchanges by each wire in turn, every `PERIOD` exchanges. It compares the
-    median times of the wires on the slowest process. The exchanges of a wire follow each other
-    because a link that was idle passes a long message faster than usual.
+    A trial is `TRIES` exchanges by each wire in turn, every `PERIOD` exchanges. The wires' median
+    times on the slowest process count. A wire's exchanges follow each other because an idle link
+    passes a long message faster than usual.
 
-    All processes take the same wire in the same exchange, because it follows from values that they
-    exchanged in earlier steps: with its scales a process sends its number of exchanges and its
-    medians, and all receive the largest. Trials send no other messages.
+    All processes take the same wire in the same exchange: with its scales a process sends its
+    number of exchanges and its medians, and all receive the largest.
 
     Args:
         wires: names of two or more wires.
@@ -37,9 +36,9 @@ class WireTrial:
 
     def __init__(self, wires: Sequence[str], taken: int) -> None:
         self.wires = tuple(wires)
-        # Exchanges done in the period, and the position of the taken wire.
+        # Exchanges in the period, and the position of the taken wire.
         self._state = PlainVariable("wire_trial", np.array([0, taken], np.int32))
-        # Seconds of this process, and the longest medians of the latest trial.
+        # This process's seconds, and the longest medians of the latest trial.
         count = len(self.wires)
         self._times = PlainVariable("wire_times", np.zeros([count, TRIES], np.float32))
         self._medians = PlainVariable("wire_medians", np.zeros([count], np.float32))
@@ -47,9 +46,7 @@ class WireTrial:
     def exchange(self, with_wire: Callable[[str], Any]) -> Any:
         """Exchanges by the wire whose turn it is; returns the result of `with_wire`.
 
-        Args:
-            with_wire: function of a wire's name that adds an exchange to the step. It returns the
-                same structure for each wire, as for `tf.switch_case`.
+        `with_wire` adds an exchange to the step, with equal structures for `tf.switch_case`.
         """
         return tf.switch_case(
             self._turn(), [lambda wire=wire: with_wire(wire) for wire in self.wires]
@@ -60,18 +57,13 @@ class WireTrial:
         return _Timing(self)
 
     def told(self) -> tf.Tensor:
-        """Message of a process beside the scales: float32 `[1 + number of wires]`."""
+        """Message beside the scales: float32 `[1 + number of wires]`."""
         done = tf.cast(self._state.read()[:1], tf.float32)
         medians = tf.sort(self._times.read(), axis=1)[:, TRIES // 2]
         return tf.concat([done, medians], axis=0)
 
     def learn(self, told: tf.Tensor, seconds: tf.Tensor) -> None:
-        """Ends an exchange.
-
-        Args:
-            told: the maximum of all processes' messages.
-            seconds: time of the exchange, a scalar.
-        """
+        """Ends an exchange; `told` is the maximum of all processes' messages."""
         done, medians = tf.cast(told[0], tf.int32), told[1:]
         taken = self._state.read()[1]
         is_end = tf.equal(done, REST + len(self.wires) * TRIES)
@@ -106,7 +98,7 @@ class WireTrial:
 
     @property
     def found(self) -> tuple[str, dict[str, float]] | None:
-        """The taken wire and the seconds of all wires in the latest trial; None before it."""
+        """The taken wire, and all wires' seconds in the latest trial; None before."""
         medians = self._medians.numpy()
         if not medians.any():
             return None
@@ -114,7 +106,7 @@ class WireTrial:
 
 
 class _Timing(Observer):
-    """Measures an exchange of a trial, from the first shared scales to the last sums."""
+    """Times an exchange of a trial, from the first shared scales to the last sums."""
 
     def __init__(self, trial):
         self._trial = trial
@@ -122,7 +114,7 @@ class _Timing(Observer):
         self._start = None
 
     def bucket_ready(self, arrival):
-        """Sends the message of the trial with the scales of the first bucket."""
+        """Sends the trial's message with the first bucket's scales."""
         if arrival.number:
             return arrival
         return dataclasses.replace(arrival, told=self._trial.told())
