@@ -11,18 +11,12 @@ from typing import BinaryIO
 
 PathLike = str | os.PathLike[str]
 
-# Number of characters of a name in its temporary name: file systems allow 255 bytes.
+# Temporary names hold part of the name: file systems allow 255 bytes.
 _KEPT = 50
 
 
 def open_regular(path: PathLike) -> BinaryIO:
-    """Opens a regular file for reading, and nothing else: pipes and devices could block forever.
-
-    Args:
-        path: path of the file.
-
-    Returns:
-        A binary file object.
+    """Opens a regular file to read bytes; pipes and devices could block forever.
 
     Raises:
         OSError: the file does not exist or cannot be read.
@@ -51,13 +45,8 @@ def open_regular(path: PathLike) -> BinaryIO:
 def atomic_write(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yields a new file beside `path`, which replaces `path` at the end of the context.
 
-    The file's name is random, and links are not followed.
-
-    Args:
-        path: `pathlib.Path` in an existing folder.
-
-    Yields:
-        `pathlib.Path` of the new, empty file, which is removed if the context fails.
+    The file's name is random, and links are not followed. If the context fails, the file is
+    removed.
 
     Raises:
         OSError: the file cannot be written; the error names `path` unless it names another file.
