@@ -23,15 +23,14 @@ def decode(
     """Sums the codes of all senders and scales them: `s_t * (sum_k w_k digit_k - total_bias)`.
 
     Args:
-        words: int32 tensor of shape [K, W]: results of `encode` on each of K senders, or sums of
-            them.
-        scales: float32 tensor of shape [T]. Divide by N for the mean over N replicas. If a scale
-            is NaN or infinite, the whole tensor is NaN.
+        words: int32 tensor [K, W]: results of `encode` on each of K senders, or sums of them.
+        scales: float32 tensor [T]; divide by N for the mean over N replicas. If a scale is NaN or
+            infinite, the whole tensor is NaN.
         shapes: T static shapes.
         dtypes: T floating-point types; the result is computed in float32 and cast.
         base: base given to `encode`.
-        total_bias: total number of replicas whose codes the words hold, since every code was
-            stored as code + 1: K for words of single replicas, otherwise the sum of the weights.
+        total_bias: total number of replicas whose codes the words hold, since every code was stored
+            as code + 1: K for words of single replicas, otherwise the sum of the weights.
         weights: K positive integers w_k, such as `trit_values`. Default 1.
 
     Returns:
@@ -76,17 +75,16 @@ def decode_chunks(
     `requantize_chunk`, if `base_out` is 3 and `total_bias` 1).
 
     Args:
-        words: int32 tensor of shape [M, num_words(digits_per_word(base_in) * chunk_words,
-            base_out)].
-        scales: float32 tensor of shape [T], see `decode`.
+        words: int32 tensor [M, num_words(digits_per_word(base_in) * chunk_words, base_out)].
+        scales: float32 tensor [T], see `decode`.
         shapes: T static shapes.
         dtypes: T floating-point types.
         chunk_words: number of words of a chunk.
         base_in: base of the words that were summed.
         base_out: base of the sums.
         total_bias: number to subtract from each digit: the number of replicas summed.
-        owner_scales: float32 tensor of shape [M, T]: further factors of each owner's digits of
-            each tensor. Default 1.
+        owner_scales: float32 tensor [M, T], further factors of each owner's digits of each tensor.
+            Default 1.
 
     Returns:
         List of T tensors, `s_t * owner_scale * (digit - total_bias)`.
@@ -157,8 +155,6 @@ class _Segments:
     """Columns of words decoded by one loop: a large tensor, or a run of small ones.
 
     Args:
-        shapes: T static shapes.
-        dtypes: T dtypes of the results.
         base: base in which the tensors' words are laid out.
         chunk_words: number of columns per owner, if there are several owners.
     """
@@ -178,7 +174,7 @@ class _Segments:
         Scales are `[T]`, or `[owners, T]` if they differ between owners.
 
         Args:
-            digits: function of columns that returns their summed digits, int32.
+            digits: returns the summed digits of columns, int32.
             total_bias: number to subtract from each digit.
         """
         ends = np.cumsum([sum(widths.values()) for widths in self._segments]).tolist()
@@ -230,7 +226,7 @@ class _Segments:
         return tf.concat(fills, 0)
 
     def _of_columns(self, scale, start, end):
-        """Returns the scale of each column of a tensor, given one per owner."""
+        """Returns a tensor's scale by column, given one per owner."""
         # Not within `values`: XLA would select among all owners for each element.
         first, last = start // self._chunk_words, (end - 1) // self._chunk_words + 1
         offset = first * self._chunk_words
@@ -246,7 +242,7 @@ class _Segments:
             for i, planes in zip(widths, parts, strict=True):
                 size = partition.num_elements(self._shapes[i])
                 if size < planes.shape.num_elements():
-                    # A view, not a copy, for sizes that are multiples of 16.
+                    # A view, not a copy, if the size is a multiple of 16.
                     flat = tf.reshape(planes, constant((-1,)))
                     planes = tf.slice(flat, constant((0,)), constant((size,)))
                 if planes.shape != self._shapes[i]:
