@@ -14,12 +14,7 @@ _LOCAL_NAME = "localhost"
 
 
 def parse_addresses(name: str, value: Any) -> list[str]:
-    """Splits "host:port,host:port" and checks each address.
-
-    Blanks around commas are ignored; IPv6 addresses have brackets: "[fe80::1]:2222".
-
-    Args:
-        name: the argument's name, for errors.
+    """Splits "host:port,host:port", with brackets for IPv6, and checks each address.
 
     Raises:
         ValueError: an address is not host:port, repeated, or unreachable for other machines.

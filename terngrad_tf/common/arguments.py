@@ -11,9 +11,6 @@ _MAX_SHOWN = 200
 def check(condition: Any, name: str, rule: str, value: object) -> None:
     """Raises ValueError unless a condition holds.
 
-    Args:
-        rule: such as "must be a positive integer".
-
     Example:
         >>> check(0 > 1, "num_nodes", "must be a positive integer", 0)
         Traceback (most recent call last):

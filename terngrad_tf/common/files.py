@@ -19,7 +19,6 @@ def open_regular(path: PathLike) -> BinaryIO:
     """Opens a regular file to read bytes; pipes and devices could block forever.
 
     Raises:
-        OSError: the file does not exist or cannot be read.
         ValueError: the file is not regular, or the path is invalid.
     """
     try:
@@ -43,13 +42,9 @@ def open_regular(path: PathLike) -> BinaryIO:
 
 @contextlib.contextmanager
 def atomic_write(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields a new file beside `path`, which replaces `path` at the end of the context.
+    """Yields a new file with a random name, which replaces `path` unless the context fails.
 
-    The file's name is random, and links are not followed. If the context fails, the file is
-    removed.
-
-    Raises:
-        OSError: the file cannot be written; the error names `path` unless it names another file.
+    Links are not followed. An OSError names `path` unless it names another file.
     """
     beside = path.with_name(f".{path.name[:_KEPT]}.{secrets.token_hex(8)}")
     os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))

@@ -1,4 +1,4 @@
-"""The last line of a process's output. Imports no TensorFlow: a mistyped flag ends it at once."""
+"""The last line of a process's output. Imports no TensorFlow."""
 
 import contextlib
 import os
@@ -11,15 +11,13 @@ _LONGEST_LINE = 1000
 _LONGEST_WORD = 300
 _LONGEST_TEXT = 100_000
 _REPLACED = "REPLACED BY KeyboardInterrupt"
-# Time for other threads' writes.
 _PAUSE_SECONDS = 0.05
 
 
 def write_last_line(line: str) -> None:
     """Writes a line to standard error and drops this process's later output there.
 
-    TensorFlow's threads report errors until the process ends, but users look for the reason at the
-    end of a log.
+    TensorFlow's threads write errors to the end, but users look for the reason in the last line.
     """
     flush_or_drop(sys.stdout)
     flush_or_drop(sys.stderr)
@@ -44,8 +42,8 @@ def is_interrupt(error: BaseException | None) -> bool:
 def one_line(text: object) -> str:
     r"""Formats an error as one printable line of limited length.
 
-    Line ends become blanks, and control characters are escaped as in Python. Long texts and words,
-    such as paths, lose their middle.
+    Control characters are escaped as in Python. Long texts and words, such as paths, lose their
+    middle.
 
     Example:
         >>> one_line("no file\n\x1b[2J")
@@ -74,12 +72,9 @@ def _cut(text, longest):
 
 
 def flush_or_drop(stream: TextIO | None) -> None:
-    """Flushes a stream; if that fails, drops its content and all later output.
+    """Flushes a stream, if any; if that fails, drops its content and all later output.
 
     On a full disk, Python would change the process's exit status.
-
-    Args:
-        stream: `sys.stdout` or `sys.stderr`; None if closed at the start.
     """
     try:
         if stream is not None:

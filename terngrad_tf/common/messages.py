@@ -1,7 +1,6 @@
 """Messages that end or delay a program: codes, and the advice of docs/troubleshooting.md.
 
-A heading of that page is a code and a message; a program's line is matched with the messages.
-Imports no TensorFlow.
+A heading of that page is a code and a message. Imports no TensorFlow.
 """
 
 import contextlib
@@ -32,12 +31,12 @@ _VARIABLES = re.compile("|".join(f"({found})" for found, _ in _VARIABLE))
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """A message of the page.
+    """A message of the page, in Markdown.
 
     Args:
         code: such as "E11".
-        title: the heading without its code, in Markdown.
-        text: the text below the heading, in Markdown.
+        title: the heading without its code.
+        text: the text below the heading.
         forms: (regular expression, number of its fixed characters) of each form.
     """
 

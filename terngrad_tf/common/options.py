@@ -1,8 +1,4 @@
-"""Options: fields of a dataclass that declare what they mean, allow and affect.
-
-They define the programs' flags, a run's identity, and the comparison between the processes of a
-cluster.
-"""
+"""Options: fields of a dataclass that declare what they mean, allow and affect."""
 
 import dataclasses
 import inspect
@@ -29,14 +25,14 @@ def option(
     """Returns a dataclass field that is an option.
 
     Args:
-        default: default value; `REQUIRED` for none.
+        default: `REQUIRED` for none.
         text: meaning of the option and of None; also the help of its flag.
         check: function of name and value that raises `ValueError`; not called with a default None.
         name: name of the flag, in errors and in run.json. Default: the field's name.
-        identity: True if another value makes another run, which cannot be resumed; or a function of
+        identity: whether another value makes another run, which cannot be resumed, or a function of
             the option's object that returns this.
         before: value of runs older than the option. Default: every run recorded one.
-        shared: True if all processes of a cluster must agree.
+        shared: whether all processes of a cluster must agree.
         shown: False for a secret, which `repr` must not show.
     """
     metadata = {"help": text, "check": check, "identity": identity, "shared": shared}
@@ -48,11 +44,7 @@ def option(
 
 
 def redeclared(kind: type, name: str, default: Any, **changes: Any) -> Any:
-    """Returns another dataclass's option with another default.
-
-    Args:
-        **changes: other changes of the declaration: `text`, `before`.
-    """
+    """Returns another dataclass's option with another default, `text` or `before`."""
     (field,) = (field for field in dataclasses.fields(kind) if field.name == name)
     if "text" in changes:
         changes["help"] = changes.pop("text")
@@ -84,7 +76,7 @@ def check_options(owner: Any) -> None:
 def shared_values(owner: Any) -> dict[str, Any]:
     """Returns a dataclass's values that all processes of a cluster must share, by name.
 
-    Functions are represented by their qualified names, or left out without one.
+    Functions are represented by their qualified names.
     """
     found = {}
     for field in dataclasses.fields(owner):

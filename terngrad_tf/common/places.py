@@ -16,9 +16,9 @@ class Traced:
     """Places noted by TensorFlow's functions while they ran.
 
     Attributes:
-        count: number of places so far.
+        count: places so far.
         names: the last names, in order.
-        num_waits: number of completed waits.
+        num_waits: completed waits.
     """
 
     count: int = 0
@@ -33,7 +33,7 @@ class History:
 
     Attributes:
         skipped: number of places before `names`.
-        names: name and length of each run of equal places.
+        names: (name, length) of each run of equal places.
     """
 
     skipped: int

@@ -16,7 +16,6 @@ from terngrad_tf.common.last_line import write_last_line
 STATUS = os.EX_TEMPFAIL
 # A longer step hangs, for example because another process does.
 _LONGEST_STEP_SECONDS = 60.0
-# Time to report to other processes before an immediate end.
 _TELL_SECONDS = 5.0
 
 
@@ -43,7 +42,6 @@ def stops_on_sigterm(
 
     Args:
         ask: requests the last step; called in a thread.
-        waits_for_step: returns whether to wait for the end of a step.
         give_up: called with the reason, an error, before an immediate end.
 
     Yields:

@@ -1,8 +1,4 @@
-"""Parses JSON from untrusted files and environments. Imports no TensorFlow.
-
-All JSON of this package is read here, under one set of rules. A violation raises a ValueError that
-names the rule.
-"""
+"""Parses JSON from untrusted files and environments. Imports no TensorFlow."""
 
 import collections
 import json
@@ -19,10 +15,9 @@ _TOLD = 40
 
 
 def read_json(path: str | os.PathLike) -> Any:
-    """Reads a JSON file in UTF-8 of at most 16 MiB; see `parse_json`.
+    """Reads a JSON file in UTF-8; see `parse_json`.
 
     Raises:
-        OSError: the file cannot be read.
         ValueError: the file is not regular, or its content is refused.
     """
     with open_regular(path) as file:

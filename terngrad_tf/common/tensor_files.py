@@ -19,15 +19,9 @@ _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 def write_tensors(
     path: pathlib.Path, tensors: dict[str, np.ndarray], metadata: dict[str, str]
 ) -> None:
-    """Writes a safetensors file atomically, without `fsync`.
+    """Writes contiguous arrays to a safetensors file atomically, without `fsync`.
 
     Reading refuses a file truncated by a power cut: its size does not match its header.
-
-    Args:
-        tensors: contiguous arrays by name.
-
-    Raises:
-        OSError: the file cannot be written.
     """
     with atomic_write(path) as beside:
         # The library makes files private; keep the usual mode.
@@ -50,7 +44,6 @@ def read_header(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, str]]:
 
     Raises:
         ValueError: the file is damaged.
-        FileNotFoundError: the file does not exist.
     """
     with open_regular(path) as file:
         try:

@@ -14,36 +14,20 @@ _MOST_CHARACTERS = 1000
 
 
 def token_from_environment() -> str | None:
-    """Returns the token in TERNGRAD_TF_TOKEN, or None.
-
-    Raises:
-        ValueError: the value is not a valid token.
-    """
+    """Returns the token in TERNGRAD_TF_TOKEN, or None; raises ValueError if invalid."""
     text = os.environ.get(VARIABLE)
     return None if text is None else checked(text, f"the environment variable {VARIABLE}")
 
 
 def token_from_file(path: str | os.PathLike) -> str:
-    """Returns the token that is a file's only line.
-
-    Raises:
-        ValueError: the file holds no valid token.
-        OSError: the file cannot be read.
-    """
+    """Returns the token that is a file's only line; raises ValueError if invalid."""
     with open_regular(path) as file:
         content = file.read(_MOST_CHARACTERS + 3)
     return checked(content.decode("utf-8", "replace").rstrip("\r\n"), f"the file {path}")
 
 
 def checked(token: Any, what: str) -> str:
-    """Returns a token after checking it; the error does not reveal it.
-
-    Args:
-        what: origin of the token, for the error.
-
-    Raises:
-        ValueError: the value is not a valid token.
-    """
+    """Returns a token; raises ValueError, which does not reveal the token, if invalid."""
     fits = isinstance(token, str) and FEWEST_CHARACTERS <= len(token) <= _MOST_CHARACTERS
     # Blanks at the ends are invisible, and may exist on one host only.
     if not fits or not token.isascii() or not token.isprintable() or token != token.strip():
