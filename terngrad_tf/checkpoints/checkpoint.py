@@ -39,12 +39,11 @@ _logger = logging.getLogger(__name__)
 class Checkpoint(keras.callbacks.Callback):
     """Saves training at intervals, and resumes it when `fit` is called again.
 
-    Start the same script again: `fit` continues at the saved epoch and batch. The result equals, to
-    the bit, that of an uninterrupted run: weights, optimizer, moving averages, batch-norm
-    statistics, layers' random seeds, and replicas' own states (steps of `DiLoCo`, accumulated
-    gradients). All processes of a cluster need the callback; the chief writes checkpoints and sends
-    them to the others. If the number of workers or replicas changes, weights, optimizer and
-    position stay the same, and replicas' own states are redistributed.
+    Start the same script again: `fit` continues at the saved epoch and batch, and the result
+    equals, to the bit, that of an uninterrupted run, including optimizer, batch-norm statistics,
+    random seeds, and replicas' own states (steps of `DiLoCo`, accumulated gradients). All processes
+    of a cluster need the callback; the chief writes checkpoints and sends them to the others. If
+    the number of workers or replicas changes, replicas' own states are redistributed.
 
     On SIGTERM, with which schedulers reclaim machines, all processes save after the same step and
     exit with status 75. `terngrad run --max-restarts` restarts them.
@@ -65,8 +64,8 @@ class Checkpoint(keras.callbacks.Callback):
         save_freq: "epoch", or the number of batches between checkpoints. The end of `fit` is always
             saved.
         keep: number of newest checkpoints to keep. Default 2.
-        monitor: name of a value in the logs of `fit`, such as "val_loss". The checkpoint of the
-            best epoch is kept, too. Default: none.
+        monitor: name of a value in the logs of `fit`, such as "val_loss". The best epoch's
+            checkpoint is kept, too. Default: none.
         mode: "min" or "max", whichever is best. Default "auto": "max" for names of accuracies,
             areas under curves, precisions, recalls and scores, else "min".
         num_copies: number of further processes that write, each into its own `folder`, so that

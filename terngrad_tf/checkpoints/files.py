@@ -27,13 +27,11 @@ _STORED = {1: np.uint8, 2: np.uint16}
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """Progress of training.
+    """Progress of training, in batches and completed epochs.
 
     Attributes:
-        step: total number of batches.
-        epoch: number of completed epochs.
-        batch: number of batches in the current epoch.
-        batches_of_epoch: number of batches in the last completed epoch; None before its end.
+        batch: batches of the current epoch.
+        batches_of_epoch: batches of the last completed epoch, if any.
     """
 
     step: int
@@ -49,7 +47,7 @@ class Description:
     Attributes:
         layout: (key, path of the variable, dtype) of each array.
         logs: logs of the epoch that ended with the checkpoint.
-        checksum: SHA-256 of the content.
+        checksum: SHA-256.
     """
 
     path: pathlib.Path
@@ -79,12 +77,7 @@ def write(
     position: Position,
     logs: Mapping[str, float],
 ) -> None:
-    """Writes a checkpoint to a temporary file and renames it.
-
-    Args:
-        arrays: arrays by key.
-        paths: paths of the variables by key.
-    """
+    """Writes arrays and their variables' paths, both by key, to a temporary file and renames it."""
     stored = {key: _as_stored(array) for key, array in arrays.items()}
     layout = [[key, paths[key], arrays[key].dtype.name] for key in arrays]
     metadata = {
@@ -97,12 +90,7 @@ def write(
 
 
 def describe(path: pathlib.Path) -> Description:
-    """Reads a checkpoint's description, without its arrays.
-
-    Raises:
-        ValueError: the file is damaged, or not a checkpoint.
-        OSError: the file cannot be read.
-    """
+    """Reads a checkpoint's description, without its arrays; raises ValueError if damaged."""
     _, metadata = read_header(path)
     return _description(path, metadata)
 
@@ -112,7 +100,6 @@ def read(path: pathlib.Path) -> tuple[Description, dict[str, np.ndarray], bytes]
 
     Raises:
         ValueError: the file is damaged, or not a checkpoint.
-        OSError: the file cannot be read.
     """
     with open_regular(path) as file:
         content = file.read()
@@ -121,11 +108,7 @@ def read(path: pathlib.Path) -> tuple[Description, dict[str, np.ndarray], bytes]
 
 
 def decode(description: Description, content: bytes) -> dict[str, np.ndarray]:
-    """Returns the arrays in the content of a checkpoint's file.
-
-    Raises:
-        ValueError: the content is damaged.
-    """
+    """Returns the arrays in a file's content; raises ValueError if damaged."""
     path = description.path
     try:
         stored = safetensors.numpy.load(content)

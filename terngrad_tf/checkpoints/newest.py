@@ -40,12 +40,11 @@ def newest_of(folder: pathlib.Path) -> tuple[Description, dict[str, np.ndarray],
 def newest_of_all(strategy: Any, folder: pathlib.Path, num_copies: int) -> _Found | None:
     """Returns the newest checkpoint of the writing processes; all processes call this together.
 
-    Only processes that lack the checkpoint receive it. Strategies other than `TernGradStrategy`
-    have one process.
+    Only processes that lack the checkpoint receive it.
 
     Raises:
         ValueError: all of this process's checkpoints are damaged.
-        PeerError: all checkpoints of another process are damaged.
+        PeerError: all of another process's checkpoints are damaged.
     """
     if not isinstance(strategy, TernGradStrategy) or strategy.num_processes == 1:
         found = newest_of(folder)

@@ -21,10 +21,10 @@ _KINDS = {_REPLICAS: "steps (`DiLoCo`)", _SUMS: "accumulated gradients"}
 
 
 class ModelState:
-    """The variables of a model and its optimizer, both built.
+    """The variables of a built model and its built optimizer.
 
-    Variables that replicas share are saved once; of replicas' own variables (steps of `DiLoCo`,
-    accumulated gradients), all values are saved.
+    Shared variables are saved once, replicas' own variables (steps of `DiLoCo`, accumulated
+    gradients) for all replicas.
     """
 
     def __init__(self, model: keras.Model) -> None:
@@ -119,7 +119,7 @@ def first_not_finite(variables: Iterable[keras.Variable]) -> str | None:
 def load_weights(
     model: keras.Model, description: Description, arrays: Mapping[str, np.ndarray]
 ) -> None:
-    """Gives a model the weights of a checkpoint, without the optimizer's state.
+    """Gives a model a checkpoint's weights, without the optimizer's state.
 
     Raises:
         ValueError: the checkpoint is of another model.
