@@ -46,11 +46,7 @@ _DRAIN_SECONDS = 2.0
 
 
 class Agent:
-    """Runs processes and reports their output and exit statuses.
-
-    Args:
-        report: function of a message, called by several threads.
-    """
+    """Runs processes and reports their output and exit statuses, from several threads."""
 
     def __init__(self, report: Callable[[dict[str, Any]], None]) -> None:
         self._report = report
@@ -160,7 +156,7 @@ def _cannot_listen(port):
     """Returns why this machine cannot listen on a TCP port, or None."""
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As TensorFlow's server: ignores an earlier run's closing connections.
+        # As TensorFlow's server: ignores closing connections.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))

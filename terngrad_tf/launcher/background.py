@@ -1,7 +1,7 @@
 """Runs that continue after their terminal closes, and their end: `terngrad run --background`.
 
 A run is named by its log. `LOG.pid` holds the process's id, its start time, and the machine's boot
-id, so that a later process with the same id is never mistaken for it. Linux only.
+id, which distinguish it from later processes with the same id. Linux only.
 """
 
 import contextlib
@@ -39,7 +39,6 @@ def start(log: str | os.PathLike, run: Callable[[Callable[[], None]], Result]) -
     Call it in a process with a single thread. Returns when the function reports its start, or ends.
 
     Args:
-        log: path of the log; its folder is made.
         run: function of a function to call when all has started. Returns an exit status and the
             reason for it, or None.
 
@@ -79,13 +78,10 @@ def pid_file(log: str | os.PathLike) -> pathlib.Path:
 
 
 def stop(log: str | os.PathLike, grace_seconds: float = GRACE_SECONDS) -> int | None:
-    """Ends the run of a log and waits for its end.
+    """Ends a log's run, waits for its end, and returns the process's id; None if already ended.
 
     Args:
         grace_seconds: time between SIGTERM and SIGKILL.
-
-    Returns:
-        The process's id; None if it had already ended.
 
     Raises:
         BackgroundError: the run belongs to another user, or the pid file is invalid.
@@ -107,7 +103,7 @@ def running_process(path: pathlib.Path) -> int | None:
     """Returns the process's id in a pid file; None if the process has ended.
 
     Raises:
-        BackgroundError: the file is invalid or cannot be read.
+        BackgroundError: the file is invalid.
     """
     try:
         with files.open_regular(path) as file:

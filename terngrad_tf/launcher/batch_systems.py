@@ -18,7 +18,7 @@ class Place:
         num_nodes: number of machines, or of tasks if several run on one machine.
         node: number of this one, from 0.
         chief: host and port of number 0.
-        name: name for the other machines; "" for the address from which it connects.
+        name: name for the others; "" for the address from which it connects.
         offset: number of ports that other tasks on this machine use.
     """
 
@@ -33,7 +33,7 @@ def slurm_place(environment: Mapping[str, str]) -> Place | None:
     """Returns the place of a task of `srun`; None outside of `srun` and for a single task.
 
     Raises:
-        ValueError: a variable of Slurm is missing or invalid.
+        ValueError: a variable is missing or invalid.
     """
     if "SLURM_PROCID" not in environment or int(environment.get("SLURM_NTASKS", "1")) == 1:
         return None

@@ -27,10 +27,10 @@ class Link:
     """One direction of the connection between two machines.
 
     Attributes:
-        source: name of the machine that connects and sends.
-        target: name of the other machine.
+        source: machine that connects and sends.
+        target: other machine.
         round_trip: seconds; None if `failure`.
-        failure: reason why the link cannot be used; None if it can.
+        failure: reason why the link cannot be used, or None.
     """
 
     source: str
@@ -47,7 +47,7 @@ class Findings:
     Attributes:
         machines: {name: result of `probe.describe`} of answering machines.
         faults: lines that name machines with which training would fail.
-        remarks: lines about possibly intended differences, such as of clocks.
+        remarks: lines about possibly intended differences.
     """
 
     machines: dict[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
@@ -110,9 +110,7 @@ def check(
 
     Args:
         port: TCP port on which each machine listens.
-        python: path of Python on other machines.
-        options: further options of ssh.
-        environment: variables for Python on other machines.
+        python, options, environment: see `machines.Remote`.
         report: function of a line of progress.
     """
     found = Findings()

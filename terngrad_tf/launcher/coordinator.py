@@ -21,7 +21,6 @@ STATUS_NODE = 2
 # Times to end after a failure, and after SIGTERM.
 _SETTLE_SECONDS = 4.0
 _END_SECONDS = 4.0
-# Interval of looking for lost machines.
 _PROBE_SECONDS = 15.0
 _POLL_SECONDS = 0.5
 # A longer wait is reported. ssh needs up to 15 s to fail.
@@ -42,8 +41,8 @@ class Plan:
         each: further variables of each worker.
         num_servers: number of parameter servers, the last processes.
         max_restarts: number of restarts of all processes after failures.
-        min_workers: number of processes that suffices after a loss of machines; 0 for all.
-        grace_seconds: time for processes to end after Ctrl-C and SIGTERM.
+        min_workers: number of processes to continue with after losing machines; 0 for all.
+        grace_seconds: time to end after Ctrl-C and SIGTERM.
         start_timeout: seconds to wait for unreachable machines.
     """
 
@@ -65,11 +64,11 @@ class _Attempt:
 
     Attributes:
         running: machine of each running process, by rank.
-        failures: (status, line, whether others may be the cause) of each failed process and lost
-            machine, in order.
-        deadlines: (time, signal to send to all processes at that time).
+        failures: (status, line, whether others may be the cause) of failed processes and lost
+            machines.
+        deadlines: (time, signal to send to all processes).
         told: the user's signal, or None.
-        grows: whether processes were asked to end because a machine came back.
+        grows: whether processes must end because a machine came back.
     """
 
     running: dict[int, Node]
@@ -98,7 +97,7 @@ class Coordinator:
 
     Args:
         nodes: machines, the chief's first.
-        write: function of (process's name, stream, line) for each line of a process.
+        write: function of (process's name, stream, line).
         report: function of a line about the run itself.
         started: called when all processes have run for some seconds.
     """
@@ -130,8 +129,8 @@ class Coordinator:
         """Runs the plan to its end.
 
         Returns:
-            The exit status (the failed process's, or 128 plus the number of its signal) and the
-            last line, None after success.
+            The exit status (the failed process's, or 128 plus its signal) and the last line, None
+            after success.
         """
         status, line = 1, None
         try:

@@ -21,7 +21,6 @@ class Host:
 
     Attributes:
         name: host name or IP address, without brackets for IPv6.
-        slots: number of processes.
         user: user name for ssh; "" for ssh's choice.
     """
 

@@ -29,9 +29,9 @@ class Remote:
     """How to reach other machines, and what runs there.
 
     Attributes:
-        python: path of Python there.
+        python: path of Python.
         options: further options of ssh.
-        environment: variables for Python there.
+        environment: variables for Python.
         sync: prepares a host.
     """
 
@@ -119,11 +119,7 @@ def first_slots(hosts: Sequence[Host], count: int) -> list[Host]:
 
 
 def copy_folder(host: Host, options: Sequence[str]) -> None:
-    """Copies the working folder to the same path on a host, without environments and history.
-
-    Raises:
-        LostError: the folder cannot be copied.
-    """
+    """Copies the working folder to the same path on a host, without environments and history."""
     folder = os.getcwd()
     commands = ["mkdir", "-p", folder], ["tar", "-xzf", "-", "-C", folder]
     unpacked = " && ".join(map(shlex.join, commands))

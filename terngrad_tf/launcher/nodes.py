@@ -39,8 +39,7 @@ class LostError(Exception):
 class Node(Protocol):
     """A machine and the connection to it.
 
-    Its queue receives pairs of the node and a message of the agent, or `{"lost": reason}` when the
-    connection ends.
+    Its queue receives (node, message of the agent), or `{"lost": reason}` when the connection ends.
 
     Attributes:
         name: name for users.
@@ -106,13 +105,10 @@ class LocalNode:
 
 
 class SshNode:
-    """Another machine, reached over ssh with a key.
+    """Another machine, reached over ssh with a key; see `machines.Remote`.
 
     Args:
         ports: one port per slot.
-        python: path of the remote Python, which has terngrad_tf.
-        options: further options of ssh.
-        environment: variables for the remote agent, such as PYTHONPATH.
     """
 
     beats = True
@@ -226,12 +222,9 @@ def ssh_command(
 
 
 def explain_ssh(status: int, last: str, python: str, is_connected: bool = False) -> str:
-    """Returns why a Python program started over ssh ended.
+    """Returns why a Python program started over ssh ended, given ssh's status and last error.
 
     Args:
-        status: exit status of ssh.
-        last: last line of its errors.
-        python: path of the remote Python.
         is_connected: whether the program had answered.
     """
     if status == _NO_PROGRAM:

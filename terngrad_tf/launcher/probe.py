@@ -35,8 +35,8 @@ def describe() -> dict[str, Any]:
     """Returns properties that must, or should, agree on all machines.
 
     Returns:
-        `terngrad_tf`, `python` and the `PACKAGES` (versions, None if not installed), `processor`,
-        `cores` and `time`, seconds since the epoch.
+        Versions of `terngrad_tf`, `python` and the `PACKAGES`, `processor`, `cores` and `time`,
+        seconds since the epoch.
     """
     told: dict[str, Any] = {"terngrad_tf": __version__, "python": platform.python_version()}
     for package in PACKAGES:
@@ -89,14 +89,7 @@ def _answer(connection):
 
 
 def reach(host: str, port: int, seconds: float) -> tuple[float, float]:
-    """Measures the link to a listening machine for some seconds.
-
-    Returns:
-        Minimum seconds of a round trip, and bits per second.
-
-    Raises:
-        OSError: the machine cannot be reached.
-    """
+    """Returns the minimum seconds of a round trip to a listening machine, and bits per second."""
     with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as connection:
         connection.settimeout(10 * _CONNECT_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

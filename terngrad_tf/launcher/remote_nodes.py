@@ -1,7 +1,7 @@
 """Machines on which a user or a batch system starts the same command.
 
-The first machine listens, and the others connect. Both sides begin with a line of JSON that proves
-that they share a token, if any; messages of `terngrad_tf.launcher.agent` follow.
+The first machine listens, and the others connect. Both sides first prove, in a line of JSON, that
+they share a token, if any; messages of `terngrad_tf.launcher.agent` follow.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ class Listener:
 
     Args:
         num_nodes: number of machines, including this one.
-        token: token that all machines must share, or None.
+        token: token that all share, or None.
     """
 
     def __init__(self, sock: socket.socket, num_nodes: int, token: str | None) -> None:
@@ -47,10 +47,6 @@ class Listener:
 
     def wait(self, node: int, timeout: float) -> tuple[socket.socket, Any, dict[str, Any]]:
         """Returns a machine's next connection, its stream, and its first message.
-
-        Args:
-            node: number of the machine, from 1.
-            timeout: seconds.
 
         Raises:
             LostError: the machine did not connect in time.
@@ -108,12 +104,7 @@ class Listener:
 
 
 class SocketNode:
-    """A machine on which a user started the command, and which connects to this one.
-
-    Args:
-        number: number of the machine, from 1.
-        timeout: seconds to wait for the machine.
-    """
+    """Machine `number`, from 1, on which a user started the command, and which connects to this."""
 
     beats = True
 
@@ -167,11 +158,7 @@ class SocketNode:
 
 @contextlib.contextmanager
 def listen(port: int, num_nodes: int, token: str | None) -> Iterator[Listener]:
-    """Listens for other machines; see `Listener`.
-
-    Raises:
-        LostError: this machine cannot listen on the port.
-    """
+    """Listens for other machines; see `Listener`."""
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     try:
@@ -200,9 +187,9 @@ def join(
         node: number of this machine, from 1.
         name: host name or address for the others; "" for the address from which it connects.
         ports: one port per process.
-        token: token that all machines must share, or None.
+        token: token that all machines share, or None.
         timeout: seconds to wait for the first machine.
-        write: function of (rank, stream, line) for each line of a process.
+        write: function of (rank, stream, line).
         report: function of a line about the run itself.
         started: called when the first machine has admitted this one.
 

@@ -35,13 +35,12 @@ def supervise(
     process is killed, the other receives SIGTERM. Linux only; call it in the main thread.
 
     Args:
-        max_restarts: number of restarts after unexpected ends.
         passing: meanings of exit statuses that allow a restart.
         report: function of a line, called before each restart and when none is left.
         expected: like `passing`, for unlimited restarts.
 
     Returns:
-        The last exit status, or 128 plus the number of the signal that ended the process.
+        The last exit status, or 128 plus the signal that ended the process.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     try:
@@ -85,10 +84,7 @@ def _run(command, mask):
 
 
 def end_with_parent() -> None:
-    """Lets this process receive SIGTERM when the thread that started it ends.
-
-    For `preexec_fn` of `subprocess.Popen`. Linux only.
-    """
+    """Lets this process receive SIGTERM when the thread that started it ends; for `preexec_fn`."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
 
 

@@ -11,12 +11,7 @@ WORKER, SERVER = "worker", "ps"
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A process's place in `TF_CONFIG`.
-
-    Attributes:
-        job: "worker", or "ps" for a parameter server.
-        index: number of the process within its job, from 0.
-    """
+    """A process's place in `TF_CONFIG`: "worker", or "ps" for a parameter server, and a number."""
 
     job: str
     index: int
@@ -38,12 +33,7 @@ def tasks_of(count: int, num_servers: int) -> list[Task]:
 
 
 def variables(tasks: Sequence[Task], addresses: Sequence[str], rank: int) -> dict[str, str]:
-    """Returns the environment variables that tell a process its place.
-
-    Args:
-        addresses: `host:port` of each task.
-        rank: position of the process in both.
-    """
+    """Returns the environment variables that tell the process `rank` its place."""
     cluster: dict[str, list[str]] = {}
     for task, address in zip(tasks, addresses, strict=True):
         cluster.setdefault(task.job, []).append(address)
@@ -61,12 +51,7 @@ def variables(tasks: Sequence[Task], addresses: Sequence[str], rank: int) -> dic
 
 
 def end_of(task: Task, machine: str, status: int, last: str) -> tuple[int, str]:
-    """Returns exit status and description of a failed process's end.
-
-    Args:
-        status: as of `subprocess.Popen`.
-        last: last line of its output.
-    """
+    """Returns exit status and description of a failed process's end."""
     who = f"{task} on {machine}"
     if status < 0:
         return 128 - status, f"{who} was ended by signal {-status} ({signal.strsignal(-status)})"

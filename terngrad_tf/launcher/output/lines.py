@@ -15,9 +15,6 @@ def read_lines(stream: BufferedIOBase, progress_seconds: float = PROGRESS_SECOND
     Progress bars rewrite a line by carriage returns, hundreds of times per epoch. Only the last
     state is a line, and a state every `progress_seconds`.
 
-    Args:
-        stream: buffered binary stream, such as `subprocess.Popen.stdout`.
-
     Example:
         >>> import io
         >>> list(read_lines(io.BytesIO(b"Epoch 1\\n 1/9 slow\\r 9/9 done\\n")))

@@ -17,8 +17,7 @@ def writer(logs: str | None) -> Iterator[Callable[[object, int, str], None]]:
     """Yields a function of (process, stream, line), which shows and logs lines.
 
     Args:
-        logs: folder of `<process>.log`; or a path in which "{rank}" stands for the process; or
-            None.
+        logs: folder of `<process>.log`; or a path with "{rank}" for the process; or None.
     """
     lock, files = threading.Lock(), {}
     with contextlib.ExitStack() as stack:
