@@ -24,13 +24,10 @@ def build(
 ) -> keras.Model:
     """Builds five convolutions, eleven inception modules, a dense layer and an auxiliary head.
 
-    See `registry.build`. The auxiliary head follows the eighth module. Each convolution is
-    batch-normalized before its ReLU, without bias. Dropout applies to the 2048 features. Default
-    images give 27,145,970 weights in 196 variables for 1001 classes, 3,326,569 of them in the
-    auxiliary head.
-
-    Returns:
-        Model with two outputs: "logits", the prediction, and "aux_logits".
+    See `registry.build`. The auxiliary head follows the eighth module; outputs are "logits" and
+    "aux_logits". Each convolution is batch-normalized before its ReLU, without bias. Dropout
+    applies to the 2048 features. Default images give 27,145,970 weights in 196 variables for 1001
+    classes, 3,326,569 of them in the auxiliary head.
 
     Source:
         Szegedy et al., "Rethinking the Inception architecture for computer vision", 2015; initial

@@ -32,16 +32,10 @@ def normalized_conv(
     """Applies a convolution without bias, batch normalization and ReLU.
 
     Args:
-        x: tensor `[batch, height, width, channels]`.
-        padding: "same" or "valid".
         momentum: share of the moving statistics kept at each step.
         scale: whether each channel has a factor besides its shift.
         name: name of the convolution and prefix of the other layers' names.
         **weights: further arguments of the convolution, as from `kernel`.
-
-    Returns:
-        A tensor `[batch, ceil(height / strides), ceil(width / strides), filters]` if the padding is
-        "same".
     """
     x = keras.layers.Conv2D(
         filters, kernel_size, strides, padding=padding, use_bias=False, name=name, **weights

@@ -10,8 +10,7 @@ if typing.TYPE_CHECKING:
 
 # Modules with IMAGE_SIZE, CHANNELS (the usual input), PREPROCESSING and build(...), some with
 # AUXILIARY_LOSS_WEIGHT and LABEL_SMOOTHING. In `build`, layer k draws its weights with seed + k,
-# and dropout uses the following seeds. Imported on request, so that a program's help can list the
-# names without Keras.
+# and dropout uses the following seeds. Imported on request: help lists the names without Keras.
 _NETWORKS = (
     "alexnet",
     "alexnet_v2",
@@ -114,8 +113,7 @@ def build(
 
     Returns:
         A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32 `[batch,
-        num_classes]`, or to a list of such logits by layers named as in
-        `output_loss_weights(name)`, in that order.
+        num_classes]`, or to a list of such logits as in `output_loss_weights(name)`.
 
     Raises:
         ValueError: the name is unknown or a number is out of range.
