@@ -31,7 +31,6 @@ def map_matrix(path: pathlib.Path) -> np.ndarray:
 
     Raises:
         ValueError: the file does not hold such a matrix.
-        FileNotFoundError: the file does not exist.
     """
     try:
         matrix = _map(path)

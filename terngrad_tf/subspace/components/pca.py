@@ -24,14 +24,14 @@ def principal_components(
     """Computes mean and leading principal components of vectors larger than memory.
 
     With X the centred vectors as rows, `X X^T = V diag(l) V^T` is a small matrix, and the rows of
-    `diag(l)^(-1/2) V^T X` are the components, largest variance first. Both passes over the vectors
-    compute in float64. Each component's entry of largest magnitude is positive.
+    `diag(l)^(-1/2) V^T X` are the components, largest variance first. Both passes compute in
+    float64. Each component's entry of largest magnitude is positive.
 
     Args:
         read: function of a position and a float32 array [num_vectors, count], which it fills with
             columns of all vectors.
         num_vectors: m.
-        length: n, the length of each vector.
+        length: n, of each vector.
         num_components: k < m.
         dtype: NumPy dtype of the components.
 

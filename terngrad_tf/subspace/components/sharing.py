@@ -16,8 +16,8 @@ def share_subspace(
 ) -> Subspace:
     """Returns, on all processes, a subspace that the chief finds; all processes call this together.
 
-    Other processes receive components and layout only, into an unnamed temporary file, to need no
-    more memory than for a subspace from a file.
+    Other processes receive components and layout only, into an unnamed temporary file, which saves
+    memory.
 
     Args:
         find: returns the subspace; only the chief calls it.

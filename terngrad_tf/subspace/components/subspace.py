@@ -25,7 +25,7 @@ class Subspace:
     """An affine subspace of a network's weights: orthonormal directions and a point.
 
     The directions are the principal components P [k, n] of weight snapshots, largest variance
-    first; n is the number of trainable weights, in the order of the model's `trainable_variables`.
+    first; n is the number of trainable weights, in the order of `trainable_variables`.
 
     Example:
         >>> subspace = Subspace.fit(snapshots, num_components=4)
@@ -37,8 +37,7 @@ class Subspace:
         components: array [k, n], float32, float16 or bfloat16, with orthonormal rows.
         mean: float32 array [n], the mean of the snapshots. Default: unknown.
         explained_variance: float64 array [k]. Default: unknown.
-        explained_variance_ratio: float64 array [k], fractions of the total variance. Default:
-            unknown.
+        explained_variance_ratio: float64 array [k], fractions of the total. Default: unknown.
         layout: names and shapes of the weights, see `variables.layout_of`. Default: unknown.
         path: file of the subspace. Default: none.
 
@@ -160,8 +159,7 @@ class Subspace:
                 is cast to float32).
 
         Returns:
-            `Subspace`. A `.npy` file has neither mean, variances nor names, so that only the number
-            of weights can be checked.
+            `Subspace`. A `.npy` file has neither mean, variances nor names of the weights.
 
         Raises:
             ValueError: the file is damaged or of another kind, or its rows are not orthonormal.

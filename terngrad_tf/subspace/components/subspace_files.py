@@ -27,7 +27,6 @@ def read_subspace(path: pathlib.Path) -> dict[str, Any]:
 
     Raises:
         ValueError: the file is damaged or of another kind.
-        FileNotFoundError: the file does not exist.
     """
     _check_suffix(path)
     if path.suffix == ".npy":
@@ -86,11 +85,7 @@ def _check_arrays(header, dtype):
 
 
 def write_subspace(path: pathlib.Path, subspace: "Subspace") -> None:
-    """Writes a subspace atomically.
-
-    Raises:
-        ValueError: see `Subspace.save`.
-    """
+    """Writes a subspace atomically; see `Subspace.save`."""
     _check_suffix(path)
     dtype = subspace.components.dtype.name
     if path.suffix == ".npy" and dtype != "float32":

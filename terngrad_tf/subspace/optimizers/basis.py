@@ -14,15 +14,14 @@ FLOAT_BYTES = 4
 
 
 class ReplicatedBasis:
-    """The components, one copy per device, split by weights.
+    """The components [k, n], one copy per device, split by weights.
 
-    Projection is linear: each process projects its own gradient, and processes exchange k numbers.
-    The copies are tensors, not variables, so that checkpoints do not contain them.
+    Each process projects its own gradient, since projection is linear, and processes exchange k
+    numbers. The copies are tensors, not variables, so that checkpoints do not contain them.
 
     Args:
-        components: array [k, n].
         variables: n weights in total, created under `strategy`.
-        dtype: "float32", "float16" or "bfloat16", dtype of the copies.
+        dtype: "float32", "float16" or "bfloat16", of the copies.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class ReplicatedBasis:
 
         Args:
             gradients: per-replica gradients, None for unused weights.
-            loss: float32 scalar, the loss of this process.
+            loss: float32 scalar of this process.
         """
         sums = [replicas.sum_by_device(strategy, g) for g in gradients]
         sent = []

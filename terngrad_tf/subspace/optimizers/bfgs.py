@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-# Minimum cosine between a step and the change of the gradient along it. Between two mini-batches,
-# the cosine is near zero by chance, and the update, which divides by it, explodes. On a quadratic
-# bowl it is at least 2 / sqrt(condition).
+# Minimum cosine between a step and the change of the gradient along it, by which the update
+# divides. Between mini-batches, it is near zero by chance; on a quadratic bowl, it is at least 2 /
+# sqrt(condition).
 MIN_COSINE = 1e-3
 
 
@@ -19,7 +19,7 @@ def update_inverse_hessian(
     non-finite values), so that B' stays positive definite.
 
     Args:
-        inverse_hessian: B [k, k], symmetric and positive definite.
+        inverse_hessian: B, symmetric and positive definite.
         step: s [k], the difference of the last two points.
         gradient_change: y [k], the difference of their gradients.
 
@@ -45,10 +45,6 @@ def descent_direction(
     inverse_hessian: tf.Tensor, gradient: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the quasi-Newton direction `-B g`, or `-g` with B = I if `-B g` does not descend.
-
-    Args:
-        inverse_hessian: B [k, k].
-        gradient: g [k].
 
     Returns:
         The direction [k], its slope (direction times gradient, not positive) and B or I.

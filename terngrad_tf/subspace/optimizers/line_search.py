@@ -21,15 +21,14 @@ def backtrack(
     The rule rejects NaN losses.
 
     Args:
-        loss_at: returns the loss at a factor; both are scalars.
+        loss_at: function of a scalar factor.
         loss: loss at factor 0.
         slope: derivative of the loss by the factor at 0, negative.
         rho: number in (0, 1).
         sigma: number in (0, 1).
-        max_trials: maximum number of factors to try.
 
     Returns:
-        The last factor tried, whether it was accepted (bool), and the number of trials (int32).
+        The last factor tried, whether it was accepted, and the number of trials (int32).
 
     Source: Armijo, "Minimization of functions having Lipschitz continuous first partial
     derivatives", 1966.

@@ -22,16 +22,15 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
     """Base of optimizers that move all weights along the directions of a `Subspace`.
 
     Replicas exchange the coordinates of their gradients, `P g`: k numbers, since projection is
-    linear. Every process needs the whole basis for this. With `shard_basis`, each process keeps a
-    piece and receives as many bytes per step as with float32 gradients; results are equal up to
-    rounding. Checkpoints hold the basis's fingerprint and refuse another basis.
+    linear. With `shard_basis`, each process keeps a piece of P and receives as many bytes per step
+    as with float32 gradients; results are equal up to rounding. Checkpoints hold the basis's
+    fingerprint and refuse another basis.
 
     Args:
-        subspace: `Subspace`, or path of its file. A `.keras` file stores the path, so saving a
-            model requires a saved subspace.
-        dtype: "float32", "float16" or "bfloat16", dtype of the basis on the devices. Default: the
+        subspace: `Subspace`, or path of its file, which `.keras` files store.
+        dtype: "float32", "float16" or "bfloat16", of the basis on the devices. Default: the
             subspace's.
-        shard_basis: whether the processes of a cluster divide the basis, see `ShardedBasis`.
+        shard_basis: see `ShardedBasis`.
 
     Raises:
         ValueError: the subspace does not fit the weights, or an argument is out of range.
@@ -155,10 +154,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         return {**self.shared_config(), "subspace": self._source.path}
 
     def shared_config(self) -> dict[str, Any]:
-        """Returns the arguments that all processes of a cluster share.
-
-        The subspace's file may exist on one process only.
-        """
+        """Returns the arguments that all processes of a cluster share, without the file."""
         return {"name": self.name, "dtype": self._dtype, "shard_basis": self._shard_basis}
 
     def steps_outside(self, step: int) -> bool:
@@ -184,7 +180,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
 
         Args:
             gradients: per-replica gradients, None for unused weights.
-            losses: per-replica parts of the loss, float32 scalars, or None.
+            losses: per-replica parts of the loss, float32 scalars.
 
         Returns:
             The gradient's coordinates [k] and the loss (0 without losses), float32.

@@ -74,18 +74,14 @@ def all_reduce(strategy: tf.distribute.Strategy, tensor: tf.Tensor) -> tf.Tensor
     """Returns the sum of a tensor over the processes of a cluster.
 
     Raises:
-        ValueError: the strategy has several processes but offers no such sum.
+        ValueError: the strategy has several processes but offers no sum.
     """
     processes = _process_group(strategy)
     return tensor if processes is None else processes.all_reduce_sum(tensor)
 
 
 def process_index_and_count(strategy: tf.distribute.Strategy) -> tuple[int, int]:
-    """Returns this process's index and the number of processes.
-
-    Raises:
-        ValueError: see `all_reduce`.
-    """
+    """Returns this process's index and the number of processes; see `all_reduce`."""
     processes = _process_group(strategy)
     return (0, 1) if processes is None else (processes.rank, processes.size)
 

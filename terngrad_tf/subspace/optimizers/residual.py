@@ -18,9 +18,9 @@ class Residual:
         m = momentum m + (g - P^T P g)
         w = w - learning_rate m
 
-    g is the sum of the replicas' gradients as the strategy delivers it, ternary or exact. It is
-    projected after the exchange, so that rounding does not affect the subspace. Other steps
-    exchange nothing and keep m and w.
+    g is the sum of the replicas' gradients as the strategy delivers it, ternary or exact: projected
+    after the exchange, so that rounding does not affect the subspace. Other steps exchange nothing
+    and keep m and w.
 
     Args:
         optimizer: its `iterations` count the steps.

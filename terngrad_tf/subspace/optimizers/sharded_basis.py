@@ -18,10 +18,7 @@ class ShardedBasis:
     Each process receives the gradients' sums for its own weights; processes exchange the k
     coordinates of their pieces; each computes `P^T c` for its own weights, and all gather the
     results. With M processes and n weights, a process receives `2 (M - 1) / M` times 4 n bytes per
-    step, as with a float32 ring all-reduce of the gradient. Splitting by components would take
-    twice that.
-
-    Arguments: see `ReplicatedBasis`.
+    step. Splitting by components would take twice that.
     """
 
     def __init__(

@@ -37,8 +37,7 @@ class SubspaceBFGS(SubspaceOptimizer):
 
     Each of M processes receives per step k + 1 numbers and one more per trial, each `2 (M - 1) / M`
     times 4 bytes; with `shard_basis`, also one per weight. Steps outside of the subspace add the
-    gradient as the strategy sends gradients (ternary under `TernGradStrategy(grad_bits=1)`), and
-    with `shard_basis` half a number per weight.
+    gradient as the strategy sends gradients, and with `shard_basis` half a number per weight.
 
     Use it with `SubspaceModel`, which lets the optimizer evaluate the loss. Regularization losses
     count; the optimizer itself decays no weights. Use large batches: the curvature between small
@@ -59,12 +58,11 @@ class SubspaceBFGS(SubspaceOptimizer):
         alpha: step length outside of the subspace, 0 or more. Default 0, as in the paper's code:
             workers then exchange no gradient. MindSpore Boost uses 0.001.
         gamma: momentum outside of the subspace, in [0, 1). Default 0.9.
-        residual_every: number of steps per step outside of the subspace. Other steps exchange
-            nothing for it and keep m. Default 1.
+        residual_every: number of steps per step outside of the subspace. Default 1.
         dtype: dtype of the basis on the devices. Half precision saves memory, but no time on a CPU.
             Default: the subspace's.
-        shard_basis: whether the processes of a cluster divide the basis: each holds a part 1 /
-            processes on its first device. Default False: every device holds the whole basis.
+        shard_basis: whether each process holds only a part 1 / processes of the basis, on its first
+            device. Default False.
         name: name of the optimizer.
 
     Raises:
@@ -173,8 +171,8 @@ class SubspaceBFGS(SubspaceOptimizer):
             loss: this replica's part of the global loss, a scalar; the parts are summed.
             gradients: list of gradients of `loss`, one per weight of `build`.
             loss_at: function of a list of weights, as tensors, and of `data`, that returns the same
-                part of the loss there. It must not change variables or use other tensors, since it
-                is also called for other replicas.
+                part of the loss there. It must not change variables or use other tensors: it is
+                also called for other replicas.
             data: structure of tensors, this replica's batch.
         """
         gradients, loss = mask_padding(gradients, loss)

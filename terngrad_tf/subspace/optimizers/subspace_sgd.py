@@ -37,9 +37,9 @@ class SubspaceSGD(SubspaceOptimizer):
         momentum: float in [0, 1). Default 0.9.
         dtype: dtype of the basis on the devices. Half precision saves memory, but no time on a CPU.
             Default: the subspace's.
-        shard_basis: whether the processes of a cluster divide the basis: each holds a part 1 /
-            processes on its first device, and receives two more numbers per weight and step, times
-            (processes - 1) / processes. Default False: every device holds the whole basis.
+        shard_basis: whether each process holds only a part 1 / processes of the basis, on its first
+            device, and receives two more numbers per weight and step, times (processes - 1) /
+            processes. Default False.
         name: name of the optimizer.
 
     Raises:

@@ -17,8 +17,8 @@ _Base = keras.Model if typing.TYPE_CHECKING else object
 class SubspaceTrainingMixin(_Base):
     """A `train_step` that passes the loss to `SubspaceBFGS` as a function of the weights.
 
-    Mix it into a model class: `class Net(SubspaceTrainingMixin, keras.Model)`. Training with other
-    optimizers does not change.
+    Mix it into a model class: `class Net(SubspaceTrainingMixin, keras.Model)`. Other optimizers
+    train as usual.
 
     Trials run the forward pass with `training=True` on the same batch, with batch-norm statistics
     and random seeds from before the step, and change no variable.
@@ -77,8 +77,7 @@ class SubspaceTrainingMixin(_Base):
 class SubspaceModel(SubspaceTrainingMixin, keras.Model):
     """A functional model that trains with `SubspaceBFGS`.
 
-    Stock `fit`, callbacks, metrics, validation, saving and distribution work as for `keras.Model`;
-    so does training with other optimizers.
+    Everything else works as for `keras.Model`, training with other optimizers included.
 
     Example:
         >>> model = SubspaceModel(network.inputs, network.outputs)

@@ -126,7 +126,6 @@ def open_snapshot(path: PathLike) -> Snapshot:
 
     Raises:
         ValueError: the file is damaged or not a snapshot.
-        FileNotFoundError: the file does not exist.
     """
     path = pathlib.Path(path)
     header, metadata = tensor_files.read_header(path)
@@ -156,7 +155,6 @@ def open_snapshots(snapshots: PathLike | Iterable[PathLike]) -> list[Snapshot]:
 
     Raises:
         ValueError: a file is damaged, or names or shapes differ.
-        FileNotFoundError: the folder or a file does not exist.
     """
     if isinstance(snapshots, str | os.PathLike):
         if not os.path.isdir(snapshots):
