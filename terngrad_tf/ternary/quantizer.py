@@ -21,7 +21,7 @@ class Rounding:
     """Rule of rounding an element to a code, a whole number of steps of `scale / levels`.
 
     Args:
-        kind: one of `ROUNDINGS`, see `ternarize`.
+        kind: one of `ROUNDINGS`.
         num_replicas: N.
         levels: L, 1 to `MAX_LEVELS`; codes are in -L..L.
     """
@@ -83,13 +83,13 @@ def quantization_step(scale: tf.Tensor) -> tf.Tensor:
 def round_to_ternary(gradient: tf.Tensor, unit: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
     """Returns int32 `floor(clip(gradient / scale, -1, 1) + u)` with `u = (words >> 8) / 2**24`.
 
-    Two comparisons, `gradient >= scale * (1 - u)` and `gradient < -scale * u`, avoid a sum that
-    could round up to 1: |gradient| >= scale never gives 0, and 0 always gives 0.
+    The comparisons `gradient >= scale * (1 - u)` and `gradient < -scale * u` avoid a sum that could
+    round up to 1: |gradient| >= scale never gives 0, and 0 always does.
 
     Args:
         gradient: float32 tensor.
-        unit: `quantization_step(scale)`; broadcasts to `gradient`.
-        words: uint32 uniform random words; broadcast to `gradient`.
+        unit: `quantization_step(scale)`.
+        words: uint32 uniform random words.
     """
     below = tf.cast(tf.bitwise.right_shift(words, tf.constant(8, tf.uint32)), tf.int32)
     above = tf.constant(1 << 24, tf.int32) - below
@@ -119,9 +119,8 @@ def round_to_levels(
 
     Args:
         gradient: float32 tensor.
-        fractions: `fractions_of_unit(scale, levels)`; broadcasts to `gradient`.
-        words: uint32 uniform random words; broadcast to `gradient`.
-        levels: L, at most `MAX_LEVELS`.
+        fractions: `fractions_of_unit(scale, levels)`.
+        words: uint32 uniform random words.
     """
     bound = tf.constant(levels * 2.0**24, tf.float32)
     # 0 if `fractions` is 0, for any gradient.
@@ -147,22 +146,21 @@ def ternarize(
 
     With u uniform in [0, 1): `q = floor(clip(g / s, -1, 1) * L + u)`. If L is 1, the code is 1 with
     probability g/s for 0 <= g, and -1 with probability |g|/s for g < 0, else 0: TernGrad's
-    distribution. A larger L adds less variance, equal to QSGD's for as many levels; the code stands
-    for `q * s / L`.
+    distribution. A larger L adds less variance, equal to QSGD's; the code stands for `q * s / L`.
 
     * "correlated": all replicas share `u0 = hash(element, step, tensor, seed)`, and replica k of N
-      uses `u = frac(u0 + k / N)`. Each replica alone has the distribution above, and the mean over
-      replicas has less variance.
+      uses `u = frac(u0 + k / N)`. Each replica alone has the distribution above, and their mean has
+      less variance.
     * "independent": every replica draws its own u, as in the paper.
 
     Args:
         gradient: float16, bfloat16 or float32 tensor with a static shape.
         scale: float32 scalar s. Zero, non-finite and scales below `SMALLEST_SCALE` (2e-31; with
             levels 1e-29) give the code 0 for all elements.
-        seed: Python integer or scalar integer tensor.
-        step: training step, Python integer or scalar int32/int64 tensor.
+        seed: integer or scalar integer tensor.
+        step: training step, integer or scalar int32/int64 tensor.
         tensor: index of the tensor within the model.
-        replica: k in 0..num_replicas-1, Python integer or scalar int32 tensor.
+        replica: k in 0..num_replicas-1, integer or scalar int32 tensor.
         num_replicas: N.
         rounding: one of `ROUNDINGS`.
         levels: L, 1 (ternary) to 127.

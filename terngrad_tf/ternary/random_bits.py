@@ -29,8 +29,8 @@ def fmix32(x: tf.Tensor, key: tf.Tensor | None = None) -> tf.Tensor:
 
     Args:
         x: uint32 tensor.
-        key: uint32 tensor that broadcasts to `x`, mixed in between the two multiplications, so that
-            two keys do not merely permute one sequence. None: the plain finalizer.
+        key: uint32 tensor, mixed in between the two multiplications, so that two keys do not merely
+            permute one sequence. None: the plain finalizer.
 
     Source: Austin Appleby, MurmurHash3 (public domain), function `fmix32`.
     """
@@ -91,14 +91,14 @@ def random_words(
 ) -> tf.Tensor:
     """Uniform 32-bit words for the elements of one tensor.
 
-    The words are a hash of the element's index and the four numbers, without state or random op:
-    equal in eager mode, in a graph, under XLA, and on every device; a run resumed at `step` draws
-    the same words. Words do not repeat within a sequence.
+    The words are a hash of the element's index and the four numbers: equal in eager mode, in a
+    graph, under XLA, and on every device; a run resumed at `step` draws the same words. Words do
+    not repeat within a sequence.
 
     Args:
         num_elements: number of words, at most 2**31 - 1.
-        seed: Python integer or scalar integer tensor.
-        step: training step, Python integer or scalar int32/int64 tensor.
+        seed: integer or scalar integer tensor.
+        step: training step, integer or scalar int32/int64 tensor.
         tensor: index of the tensor within the model.
         stream: number of the sequence within a tensor and step (a replica, a hop).
 

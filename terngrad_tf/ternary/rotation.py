@@ -84,8 +84,7 @@ def mean_of_blocks(tensor: tf.Tensor) -> tf.Tensor:
 def scale_factor(levels: int) -> float:
     """Returns factor c of L: the scale as a multiple of the root mean square; 1 for ternary codes.
 
-    It is near the least error of replicas' mean. Below 1, gains could not restore blocks of few
-    elements fully.
+    Near the least error of replicas' mean. Below 1, gains could not restore blocks of few elements.
     """
     return math.sqrt(1 + 2.25 * math.log2((levels + 1) / 2))
 
@@ -131,12 +130,7 @@ def random_signs(num_elements: int, seed: int, step: Any, tensor: Any) -> tf.Ten
 
 
 def rotate(blocks: tf.Tensor, signs: tf.Tensor) -> tf.Tensor:
-    """Returns `H D x / sqrt(B)` of each row.
-
-    Args:
-        blocks: float32 tensor [blocks, B], B a power of two.
-        signs: float32 tensor of the same shape, of 1 and -1.
-    """
+    """Returns `H D x / sqrt(B)` of each row of float32 [blocks, B], B a power of two."""
     size = blocks.shape[1]
     return tf.matmul(blocks * signs, hadamard(size)) / tf.sqrt(tf.constant(size, tf.float32))
 
@@ -152,13 +146,13 @@ def scales_and_concentrations(
     """Returns a replica's own scales, before replicas share the largest, and concentrations.
 
     Args:
-        squares: float64 tensor, `sum x^2` of each block.
-        fourths: float64 tensor, `sum x^4` of each block.
+        squares: float64, `sum x^2` of each block.
+        fourths: float64, `sum x^4` of each block.
         size: B.
         levels: L.
 
     Returns:
-        Float32 tensors: the scale, `c rms(x)`, infinite if an element is NaN or infinite; and the
+        Float32: the scale, `c rms(x)`, infinite if an element is NaN or infinite; and the
             concentration, `sum x^4 / (sum x^2)^2`, from 1/B to 1, which is 1/m for m equal elements
             and zeros.
     """
@@ -173,11 +167,10 @@ def kept_by(bound: tf.Tensor, concentration: tf.Tensor) -> tf.Tensor:
     """Returns the share of a rotated block's energy within a bound: `E[r clip(r)] / E[r^2]`.
 
     Rotated elements are sums with random signs. The expectation is known for 1 to 4 equal nonzero
-    elements, and for very many, whose sum is Gaussian; other concentrations are interpolated.
+    elements, and for very many, whose sum is Gaussian; others are interpolated.
 
     Args:
-        bound: float32 tensor, in units of the root mean square; at least 1.
-        concentration: see `scales_and_concentrations`.
+        bound: in units of the root mean square; at least 1.
     """
     half = math.sqrt(0.5)
     shares = (
@@ -200,8 +193,6 @@ def gains(shared: tf.Tensor, own: tf.Tensor, concentrations: tf.Tensor, levels: 
     Args:
         shared: the scales s that replicas share.
         own: this replica's own scales, at most `shared`.
-        concentrations: see `scales_and_concentrations`.
-        levels: L.
     """
     kept = tf.constant(kept_share(levels), tf.float32)
     bound = scale_factor(levels) * tf.where(own > 0, shared / own, tf.ones_like(own))

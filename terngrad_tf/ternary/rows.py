@@ -1,8 +1,8 @@
 """Rounds rows of a weight, of which a step may use a few, to words of scales and codes.
 
-The noise of long rows would drown short ones. So rows come sorted by length, and small blocks of
-them are rotated and rounded, each with its own scale. Unlike `Rotation`, this is for one replica,
-whose rows others may not have, and for numbers of rows known only to the running step.
+The noise of long rows would drown short ones: rows come sorted by length, and small blocks of them
+are rotated and rounded, each with its own scale. Unlike `Rotation`, this is for one replica, whose
+rows others may not have, and for numbers of rows known only to the running step.
 
 Scale, gain and rounding are those of `rotation`, with independent random bits for each member.
 """
@@ -31,8 +31,6 @@ def encode_rows(
 
     Args:
         rows: float32 tensor `[count, width]`, longest rows first.
-        levels: L.
-        seed, step, tensor: as in `ternarize`.
         member: number of the sequence of random bits.
 
     Returns:
@@ -77,7 +75,6 @@ def decode_rows(
     Args:
         words: int32 tensor `[members, num_row_words(count, width, levels)]`.
         count: number of rows of each member.
-        levels, seed, step, tensor: as for `encode_rows`.
     """
     members, num_blocks = words.shape[0], -(-count * width // BLOCK)
     scales = tf.bitcast(words[:, :num_blocks], tf.float32)

@@ -39,16 +39,15 @@ class Moments(typing.NamedTuple):
 class ScaleRule:
     """Computes the scale of a tensor from its moments.
 
-    The scale s is `c * std(g)`, but at most max|g|, since a larger one would only add variance. It
-    is then raised if too many codes would be nonzero:
+    The scale s is `c * std(g)`, but at most max|g|: a larger one would only add variance. It is
+    then raised if too many codes would be nonzero:
 
         s = max(s, mean|g| / nonzero_share)
 
     since a code is nonzero with a probability of at most |g| / s.
 
-    `clip_factor="auto"` has no c. A scale causes two errors: clipped parts are lost in each step,
-    while rounding is unbiased, so that its error shrinks by the number N of averaged replicas and h
-    of steps:
+    `clip_factor="auto"` has no c. Clipped parts are lost in each step, while rounding is unbiased,
+    so that its error shrinks by the number N of averaged replicas and h of steps:
 
         E(s) = sum max(|g| - s, 0)^2 + 1/(N h) sum m (s - m),   m = min(|g|, s)
 
@@ -137,8 +136,8 @@ def local_scale(gradient: tf.Tensor, clip_factor: float | str, **options: Any) -
         **options: `num_replicas` and `nonzero_share`, see `ScaleRule`.
 
     Returns:
-        float32 scalar. 0 for a tensor without elements or of zeros only; +inf if any element is NaN
-        or infinite, since a maximum over replicas keeps inf but may drop NaN.
+        float32 scalar; 0 for a tensor without nonzero elements; +inf if any element is NaN or
+        infinite, since a maximum over replicas keeps inf but may drop NaN.
 
     Raises:
         ValueError: an argument is out of range.

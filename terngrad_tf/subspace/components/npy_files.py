@@ -27,7 +27,9 @@ _PARSER_ERRORS = (
 
 
 def map_matrix(path: pathlib.Path) -> np.ndarray:
-    """Maps a matrix of floats [rows, columns] from a regular file; float64 is copied as float32.
+    """Maps a matrix of floats [rows, columns] into memory; float64 is copied as float32.
+
+    Reads numbers only, never a pickle.
 
     Raises:
         ValueError: the file does not hold such a matrix.

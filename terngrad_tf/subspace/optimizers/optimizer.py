@@ -211,7 +211,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
 def mask_padding(
     gradients: Sequence[Any], loss: tf.Tensor | None = None
 ) -> tuple[list[tf.Tensor | None], tf.Tensor | None]:
-    """Zeroes dense gradients and the float32 loss of padded (empty) batches; in replica context.
+    """Zeroes gradients, made dense, and loss of padded (empty) batches; in replica context.
 
     Args:
         gradients: list of gradients, None for unused weights.

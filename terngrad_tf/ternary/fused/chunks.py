@@ -24,8 +24,8 @@ def reduce_chunk(words: tf.Tensor, base_in: int = 3, *, base_out: int) -> tf.Ten
         base_out: base of the sums, at least `K * (base_in - 1) + 1`.
 
     Returns:
-        int32 tensor [num_words(digits_per_word(base_in) * C, base_out)]: the sums, plane-major
-        (digit j of word i is element `j * C + i`), packed as by `pack`.
+        int32 tensor [num_words(digits_per_word(base_in) * C, base_out)], plane-major: digit j of
+        word i is element `j * C + i`.
 
     Raises:
         ValueError: `base_out` is too small.
@@ -99,19 +99,19 @@ def sum_scales(
     """Computes the scales for `requantize_chunk`: one for the sums of each tensor in a chunk.
 
     The scale is the largest magnitude of a sum, or, with `clip`, that of `ScaleRule("auto")` for a
-    single replica, if smaller: with more replicas, most sums lie further below the largest, and
-    rounding adds more variance.
+    single replica, if smaller: more replicas' sums lie further below the largest, and rounding adds
+    more variance.
 
     Args:
         words: int32 tensor [K, C], one chunk of each sender's words, padded with codes that are 0.
         widths: number of words of each of T >= 1 consecutive tensors; their sum is C.
-        num_replicas: N, the number of replicas whose codes the words hold.
+        num_replicas: N, number of replicas in the words.
         clip: whether sums may be clipped.
         levels: L of the codes before and after rounding.
         base: base of the words.
 
     Returns:
-        float32 tensor [T]; 0 for tensors whose sums are all 0, or that have none.
+        float32 tensor [T]; 0 for tensors without nonzero sums.
 
     Raises:
         ValueError: the sum of `widths` is not C.
@@ -192,15 +192,14 @@ def requantize_chunk(
 
     Args:
         words: int32 tensor [K, C], one chunk of each sender's words.
-        num_replicas: N, the number of replicas whose codes the words hold.
+        num_replicas: N, number of replicas in the words.
         seed, step: see `ternarize`.
-        stream: number of the chunk, Python integer or scalar int32 tensor; chunks draw different
-            random bits.
+        stream: number of the chunk, integer or scalar int32 tensor; selects its random bits.
         levels: L of the codes before and after rounding.
         base: base of the words.
         base_out: base of the new words, at least `2 * L + 1`.
         scales: float32 tensor [C], c of the sums in each word, as from `sum_scales`. Default: N L,
-            the largest possible sum, so that the code is one of the replicas' mean.
+            the largest possible sum.
 
     Returns:
         int32 tensor [num_words(digits_per_word(base) * C, base_out)], plane-major as in

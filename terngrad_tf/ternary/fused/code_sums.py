@@ -32,11 +32,11 @@ def sum_codes(
     before multiplication by the scales.
 
     Args:
-        gradients: for each of K replicas, a list of T float16, bfloat16 or float32 tensors; static
-            shapes, equal for all replicas.
+        gradients: for each of K replicas, a list of T float16, bfloat16 or float32 tensors of equal
+            static shapes.
         scales: float32 tensor [T], shared by all replicas.
         seed, step, num_replicas, rounding, levels: see `ternarize`; L is `levels`.
-        replicas: K numbers in 0..num_replicas-1, Python integers or scalar int32 tensors.
+        replicas: K numbers in 0..num_replicas-1, integers or scalar int32 tensors.
         tensors: T integers that select each tensor's random sequence. Default 0..T-1.
 
     Returns:
@@ -71,7 +71,7 @@ def sum_codes(
 class _Pieces:
     """T tensors of static shapes in whole tiles: large tensors separately, the rest side by side.
 
-    The encoder's loop over columns of words would copy large tensors to fill whole words.
+    The encoder's loop would copy large tensors to fill whole words.
     """
 
     def __init__(self, shapes):
@@ -95,11 +95,7 @@ class _Pieces:
         return result + [piece.join(rest) for piece in self._rest]
 
     def keys(self, element_keys, mix_keys, factors):
-        """Returns three tensors `[tiles, 1]` per piece: first element's number plus key, mix key,
-        factor.
-
-        Arguments: see `loop_rounding.by_tensor`.
-        """
+        """Returns `[tiles, 1]` tensors per piece: first number plus key, mix key, factor."""
         columns = [(piece, {}) for piece in self._of_large]
         columns += [(piece, self._starts) for piece in self._rest]
         return [

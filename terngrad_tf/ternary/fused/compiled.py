@@ -15,18 +15,14 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def called(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Turns a function of structures of tensors into one that graphs call, not repeat inline.
-
-    TensorFlow keeps each operation of a graph several times.
-    """
+    """Turns a function of structures of tensors into one that graphs call, not repeat inline."""
     return _traced_apart(function)
 
 
 def _traced_apart(function, **options):
     """Returns a `tf.function` that is traced once for each signature, in a separate thread.
 
-    XLA keeps, for each operation, the names of all Python files and functions on the call stack of
-    its creation; a new thread has an empty stack.
+    XLA keeps the call stack of each operation's creation; a new thread's stack is empty.
     """
     traced = tf.function(function, autograph=False, **options)
     of_signature = {}
@@ -48,8 +44,8 @@ def _traced_apart(function, **options):
 def constants() -> Callable[[Any], tf.Tensor]:
     """Returns a function of (nested tuples of) integers to int32 constants, one per distinct value.
 
-    Python numbers would become one operation of a graph for each use. Use the function for a single
-    trace: a graph knows only its own constants.
+    Python numbers would become one operation per use. A graph knows only its own constants: use the
+    function for a single trace.
     """
     return functools.cache(functools.partial(tf.constant, dtype=tf.int32))
 

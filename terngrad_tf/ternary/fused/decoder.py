@@ -23,14 +23,14 @@ def decode(
     """Sums the codes of all senders and scales them: `s_t * (sum_k w_k digit_k - total_bias)`.
 
     Args:
-        words: int32 tensor [K, W]: results of `encode` on each of K senders, or sums of them.
+        words: int32 tensor [K, W]: results of `encode` on K senders, or sums of them.
         scales: float32 tensor [T]; divide by N for the mean over N replicas. If a scale is NaN or
             infinite, the whole tensor is NaN.
         shapes: T static shapes.
         dtypes: T floating-point types; the result is computed in float32 and cast.
         base: base given to `encode`.
-        total_bias: total number of replicas whose codes the words hold, since every code was stored
-            as code + 1: K for words of single replicas, otherwise the sum of the weights.
+        total_bias: total number of replicas in the words, since codes are stored as code + 1: K for
+            words of single replicas, otherwise the sum of the weights.
         weights: K positive integers w_k, such as `trit_values`. Default 1.
 
     Returns:
@@ -82,9 +82,8 @@ def decode_chunks(
         chunk_words: number of words of a chunk.
         base_in: base of the words that were summed.
         base_out: base of the sums.
-        total_bias: number to subtract from each digit: the number of replicas summed.
-        owner_scales: float32 tensor [M, T], further factors of each owner's digits of each tensor.
-            Default 1.
+        total_bias: number of replicas summed, which is subtracted from each digit.
+        owner_scales: float32 tensor [M, T], further factors of owners' digits. Default 1.
 
     Returns:
         List of T tensors, `s_t * owner_scale * (digit - total_bias)`.
@@ -156,7 +155,7 @@ class _Segments:
 
     Args:
         base: base in which the tensors' words are laid out.
-        chunk_words: number of columns per owner, if there are several owners.
+        chunk_words: number of columns per owner.
     """
 
     def __init__(self, shapes, dtypes, base, chunk_words=1):
@@ -171,11 +170,10 @@ class _Segments:
     def decoder(self, digits, total_bias):
         """Returns a function of parts or digits `[..., columns]` and scales to the tensors.
 
-        Scales are `[T]`, or `[owners, T]` if they differ between owners.
+        Scales are `[T]`, or `[owners, T]`.
 
         Args:
             digits: returns the summed digits of columns, int32.
-            total_bias: number to subtract from each digit.
         """
         ends = np.cumsum([sum(widths.values()) for widths in self._segments]).tolist()
         bounds = list(zip([0, *ends], ends, strict=False))

@@ -62,12 +62,7 @@ class DigitSplit:
         return tf.bitwise.right_shift(high, tf.constant(32 - bits, tf.uint32))
 
     def sum_digits(self, parts: tf.Tensor, weights: Sequence[int] | None = None) -> tf.Tensor:
-        """Sums each digit over K senders: `[K, count, W]` to int32 `[count, size, W]`.
-
-        Args:
-            parts: result of `cut`.
-            weights: K positive integers, factors of the senders' digits. Default 1.
-        """
+        """Sums K senders' weighted digits: `[K, count, W]` to int32 `[count, size, W]`."""
         total = None
         for sender, weight in enumerate(weights or [1] * parts.shape[0]):
             digits = self.digits(parts[sender])

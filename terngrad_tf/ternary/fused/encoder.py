@@ -30,10 +30,10 @@ def encode(
 ) -> tf.Tensor:
     """Rounds a list of tensors to codes and packs them into one buffer.
 
-    Every tensor is rounded as by `ternarize`, and its digits, code + L, are packed as by
-    `pack(digits, base, padding=L)`; words follow in list order. With `base = 2 * n * L + 1`, the
-    words of n replicas can be added as int32 without carries between digits, and `decode` with
-    `total_bias=n * L` gives the sum of the n gradients.
+    Tensors are rounded as by `ternarize`, and digits, code + L, are packed as by `pack(digits,
+    base, padding=L)`, in list order. With `base = 2 * n * L + 1`, the words of n replicas can be
+    added as int32 without carries between digits, and `decode` with `total_bias=n * L` gives the
+    sum of the n gradients.
 
     Args:
         gradients: list of T float16, bfloat16 or float32 tensors with static shapes.
@@ -78,10 +78,7 @@ def encode(
 
 @functools.cache
 def _encoder(shapes, dtypes, rounding, base):
-    """Returns the function that encodes tensors of these shapes, in compiled loops over words.
-
-    Each large tensor has its own loop; all small tensors share one.
-    """
+    """Returns the function that encodes tensors of these shapes, in compiled loops over words."""
     large, small = partition.split(shapes)
     widths = [codec.num_words(partition.num_elements(shape), base) for shape in shapes]
     count = codec.digits_per_word(base)
@@ -141,12 +138,10 @@ def _join_digits(rounding, base, planes, numbers, mix_key, factor, offset):
     """Rounds columns of digits and joins them into words.
 
     Args:
-        planes: for each digit, the gradients, `[tiles, columns of a tile]`, and a key, uint32,
-            scalar or one per tile, that is added to their numbers.
-        numbers: uint32, numbers of the columns.
-        mix_key: uint32, scalar or one per tile.
-        factor: `rounding.factor` of the scale, scalar or one per tile.
-        offset: uint32 scalar.
+        planes: for each digit, the gradients, `[tiles, columns of a tile]`, and a uint32 key that
+            is added to their numbers. Keys and factors are scalar or one per tile.
+        numbers: uint32, of the columns.
+        factor: `rounding.factor` of the scale.
 
     Returns:
         The words' bits as float32: TensorFlow keeps int32 in the memory of a GPU's host, and has

@@ -17,14 +17,12 @@ _SAMPLE = 2**16
 def largest_as_codes(tensors: Sequence[tf.Tensor], share: float) -> list[tf.Tensor]:
     """Sets the largest elements of each tensor to their mean magnitude, and all others to 0.
 
-    Keeps the `ceil(share * n)` largest of the n elements of all tensors together, and ties with the
-    smallest of these:
+    Keeps the `ceil(share * n)` largest of the n elements of all tensors together, and ties:
 
         y = sign(x) * s  if |x| >= t, else 0
 
     with one t for all tensors, and s the mean of the tensor's kept |x|. For more than 65,536
-    elements, t is found from a fixed sample of this size, so that slightly more or fewer elements
-    are kept.
+    elements, t is found from a fixed sample of this size, so that the number kept varies slightly.
 
     Args:
         tensors: list of float16, bfloat16 or float32 tensors with static shapes; computed in

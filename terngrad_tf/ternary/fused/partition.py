@@ -1,8 +1,8 @@
 """Divides a list of tensors among compiled loops: one per large tensor, one for the rest.
 
-Encoder and decoder divide columns of words, and the sum of codes, which makes no words, columns of
-elements: a common layout would copy the gradients. The decoder has a separate loop for each run of
-small neighbours, since their words arrive side by side.
+Encoder and decoder divide columns of words; the sum of codes, without words, divides columns of
+elements: a common layout would copy the gradients. The decoder has a loop for each run of small
+neighbours, whose words arrive side by side.
 """
 
 import functools
@@ -47,7 +47,6 @@ class Columns:
 
     Args:
         widths: number of columns by the tensor's position in the list.
-        tile: number of columns per tile.
     """
 
     def __init__(self, widths: dict[int, int], tile: int = tiles.TILE) -> None:
@@ -71,7 +70,7 @@ class Columns:
         """Returns the number of each tile's first column in its tensor, uint32 `[num_tiles, 1]`.
 
         Args:
-            starts: number of a tensor's first column, by position; default 0.
+            starts: number of a tensor's first column, by position. Default 0.
         """
         numbers = [
             np.arange(count, dtype=np.uint32) * np.uint32(self._tile)

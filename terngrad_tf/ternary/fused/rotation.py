@@ -1,7 +1,6 @@
 """Rotates lists of tensors like `ternary.rotation`, in few passes, by matrix products.
 
-XLA has no fast Hadamard transform; products on both sides of a block, arranged as a square, are the
-fastest way.
+XLA has no fast Hadamard transform; products on both sides of a block as a square are fastest.
 """
 
 import functools
@@ -283,8 +282,7 @@ def _measure(levels):
 def _power_sums(blocks):
     """Returns `sum x^2 + i sum x^4` of each block, over the elements at equal places of its parts.
 
-    XLA computes both parts of a complex number in one pass; float64 holds all fourth powers of
-    float32.
+    XLA computes complex numbers in one pass; float64 holds all fourth powers of float32.
     """
     count, size = blocks.shape
     planes = min(_PLANES, size)

@@ -90,9 +90,8 @@ def _fold(tensors):
     """Adds and compares the planes of the first `_folded_size` elements of flat tensors.
 
     Returns:
-        List of pairs of complex64 tensors with one element for every `_PLANES`: `sum + i * (sum of
-            squares)` and `largest size + i * (sum of sizes)`. XLA computes both parts of a complex
-            number in one pass.
+        For each tensor, complex64 `sum + i * (sum of squares)` and `largest size + i * (sum of
+        sizes)`, an element for every `_PLANES`: XLA computes complex numbers in one pass.
     """
     results = []
     for flat in tensors:

@@ -22,14 +22,14 @@ def sum_errors(
     """Returns the expected squared errors of `requantize_chunk`, summed over each tensor's sums.
 
     A sum t with the scale c is clipped to `m = min(|t|, c)` and becomes one of the two multiples of
-    `c / L` around m, so that the mean is m. With the fraction f of `m L / c`, the expected squared
-    error is `(|t| - m)^2 + (c / L)^2 f (1 - f)`.
+    `c / L` around m, with the mean m. With the fraction f of `m L / c`, the expected squared error
+    is `(|t| - m)^2 + (c / L)^2 f (1 - f)`.
 
     Args:
         words: int32 tensor [K, C], one chunk of each sender's words.
         widths: number of words of each of T >= 1 consecutive tensors; their sum is C.
         scales: float32 tensor [C], c of the sums in each word.
-        num_replicas: N, the number of replicas whose codes the words hold.
+        num_replicas: N, number of replicas in the words.
         levels: L of the codes before and after rounding.
         base: base of the words.
 

@@ -15,10 +15,10 @@ def num_tiles(width: int) -> int:
 
 
 def digit_planes(flat: tf.Tensor, count: int, width: int) -> list[tf.Tensor]:
-    """Returns digit j of all words, elements `j * width ...`, for each j.
+    """Returns digit j of all words, elements `j * width ...`, in tiles, for each j.
 
-    Shapes are `[num_tiles(width), TILE]`. Columns beyond `width` hold elements of the next planes,
-    and zeros beyond the end; drop their results. Masking would copy.
+    Drop the results of columns beyond `width`, which hold the next elements or zeros; masking would
+    copy.
     """
     constant = compiled.constants()
     size, length = flat.shape[0], num_tiles(width) * TILE

@@ -3,8 +3,8 @@
     v = t_0 + 3 t_1 + 9 t_2 + ...        t_k in {-1, 0, 1}
 
 K digits (trits) hold every sum from `-(3**K - 1) / 2` to `(3**K - 1) / 2`: one trit for 1 replica,
-two for 4, three for 13. The trits of one place form words like `encode`'s; trits of sparse sums are
-sparse, so that `compress` shortens the words.
+two for 4, three for 13. The trits of one place form words like `encode`'s; those of sparse sums are
+sparse, for `compress`.
 """
 
 import functools

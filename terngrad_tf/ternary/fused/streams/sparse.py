@@ -65,7 +65,7 @@ def decompress(stream: tf.Tensor, num_words: int) -> tf.Tensor:
     """Inverse of `compress`.
 
     Args:
-        stream: one-dimensional int32 tensor; elements after the stream are ignored.
+        stream: int32 vector; elements after the stream are ignored.
         num_words: W.
 
     Returns:

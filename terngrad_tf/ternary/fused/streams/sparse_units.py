@@ -22,8 +22,8 @@ _left, _right = tf.bitwise.left_shift, tf.bitwise.right_shift
 class Units:
     """Units of `2**log2` elements.
 
-    Two bits store a code: nonzero, and positive. A unit is one integer with the two bits of each
-    element side by side, or two integers: all first bits, all second.
+    Two bits store a code: nonzero, and positive. A unit is one integer with both bits of each
+    element side by side, or two: all first bits, all second.
 
     Attributes:
         log2: 3, 4 or 6.
