@@ -43,7 +43,8 @@ class Checkpoint(keras.callbacks.Callback):
     equals, to the bit, that of an uninterrupted run, including optimizer, batch-norm statistics,
     random seeds, and replicas' own states (steps of `DiLoCo`, accumulated gradients). All processes
     of a cluster need the callback; the chief writes checkpoints and sends them to the others. If
-    the number of workers or replicas changes, replicas' own states are redistributed.
+    the number of workers or replicas changes, weights, optimizer and position stay, and replicas'
+    own states are redistributed.
 
     On SIGTERM, with which schedulers reclaim machines, all processes save after the same step and
     exit with status 75. `terngrad run --max-restarts` restarts them.

@@ -2,8 +2,8 @@
 and opens the first two groups, accuracies and losses.
 """
 
-# Of the largest logit, and of the five largest. Evaluations and training share the tags, so that
-# TensorBoard draws both into one chart.
+# Shares of examples whose class has the largest, or one of the five largest logits. Evaluations and
+# training share the tags, so that TensorBoard draws both into one chart.
 PRECISION_AT_1 = "accuracy/precision_at_1"
 RECALL_AT_5 = "accuracy/recall_at_5"
 TOTAL_LOSS = "loss/total"

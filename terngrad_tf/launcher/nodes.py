@@ -39,7 +39,8 @@ class LostError(Exception):
 class Node(Protocol):
     """A machine and the connection to it.
 
-    Its queue receives (node, message of the agent), or `{"lost": reason}` when the connection ends.
+    Its queue receives (node, message of the agent); a lost node's last message is `{"lost":
+    reason}`.
 
     Attributes:
         name: name for users.

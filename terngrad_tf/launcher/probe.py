@@ -35,8 +35,8 @@ def describe() -> dict[str, Any]:
     """Returns properties that must, or should, agree on all machines.
 
     Returns:
-        Versions of `terngrad_tf`, `python` and the `PACKAGES`, `processor`, `cores` and `time`,
-        seconds since the epoch.
+        Versions of `terngrad_tf`, `python` and the `PACKAGES` (None if not installed); `processor`,
+        `cores`, and `time`, seconds since the epoch.
     """
     told: dict[str, Any] = {"terngrad_tf": __version__, "python": platform.python_version()}
     for package in PACKAGES:

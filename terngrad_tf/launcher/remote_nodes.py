@@ -104,7 +104,7 @@ class Listener:
 
 
 class SocketNode:
-    """Machine `number`, from 1, on which a user started the command, and which connects to this."""
+    """Machine `number`, from 1, on which a user started the command; it connects to this one."""
 
     beats = True
 

@@ -23,9 +23,9 @@ def build(
 ) -> keras.Model:
     """Builds five convolutions in two groups, then three dense layers; see `registry.build`.
 
-    The groups are joined after the second and the last convolution, each batch-normalized before
-    its ReLU, without bias. Dropout follows fc6 and fc7. Default images and 1001 classes give
-    60,969,321 weights in 26 variables.
+    The groups are joined after the second and the last convolution. Each convolution is
+    batch-normalized before its ReLU, without bias. Dropout follows fc6 and fc7. Default images and
+    1001 classes give 60,969,321 weights in 26 variables.
 
     Source:
         Krizhevsky et al., "ImageNet classification with deep convolutional neural networks", NIPS

@@ -199,7 +199,7 @@ def requantize_chunk(
         base: base of the words.
         base_out: base of the new words, at least `2 * L + 1`.
         scales: float32 tensor [C], c of the sums in each word, as from `sum_scales`. Default: N L,
-            the largest possible sum.
+            the largest possible sum; the code is then one of the replicas' mean.
 
     Returns:
         int32 tensor [num_words(digits_per_word(base) * C, base_out)], plane-major as in

@@ -15,7 +15,10 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def called(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Turns a function of structures of tensors into one that graphs call, not repeat inline."""
+    """Turns a function of structures of tensors into one that graphs call, not repeat inline.
+
+    TensorFlow keeps each operation of a graph several times.
+    """
     return _traced_apart(function)
 
 
