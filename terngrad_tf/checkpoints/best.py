@@ -16,13 +16,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Best:
-    """The best value so far, and the best checkpoint in a folder.
-
-    Args:
-        folder: `pathlib.Path` of the checkpoints.
-        monitor: name of the value, or None.
-        mode: "min", "max" or "auto".
-    """
+    """The best value so far, and the best checkpoint in a folder."""
 
     def __init__(self, folder: pathlib.Path, monitor: str | None, mode: str) -> None:
         is_name = monitor is None or (isinstance(monitor, str) and bool(monitor))
@@ -47,12 +41,12 @@ class Best:
         return max(values, key=lambda path: self._key(values[path])) if values else None
 
     def begin(self, known: Iterable[float | None]) -> None:
-        """Starts with the best of the values that the processes of a cluster know."""
+        """Starts with the best of the values that processes know."""
         values = [value for value in known if value is not None]
         self._value = max(values, key=self._key) if values else None
 
     def improves(self, logs: Mapping[str, float]) -> bool:
-        """Returns True if an epoch's value is better than all earlier ones; notes the value."""
+        """Returns True if the logs hold a new best value, and notes the value."""
         if self._monitor is None:
             return False
         value = logs.get(self._monitor)

@@ -39,12 +39,12 @@ _logger = logging.getLogger(__name__)
 class Checkpoint(keras.callbacks.Callback):
     """Saves training at intervals, and resumes it when `fit` is called again.
 
-    Start the same script with the same command: `fit` then begins at the saved epoch and batch, and
-    its result equals, to the bit, the result of an uninterrupted run: weights, optimizer, moving
-    averages, batch-norm statistics, random seeds of layers, and replicas' own states (steps of
-    `DiLoCo`, accumulated gradients). All processes of a cluster need the callback; the chief writes
-    checkpoints and sends them to the others. If the number of workers or replicas changes between
-    runs, weights, optimizer and position stay the same, and replicas' own states are redistributed.
+    Start the same script again: `fit` continues at the saved epoch and batch, and the result
+    equals, to the bit, that of an uninterrupted run, including optimizer, batch-norm statistics,
+    random seeds, and replicas' own states (steps of `DiLoCo`, accumulated gradients). All processes
+    of a cluster need the callback; the chief writes checkpoints and sends them to the others. If
+    the number of workers or replicas changes, weights, optimizer and position stay, and replicas'
+    own states are redistributed.
 
     On SIGTERM, with which schedulers reclaim machines, all processes save after the same step and
     exit with status 75. `terngrad run --max-restarts` restarts them.
@@ -62,23 +62,23 @@ class Checkpoint(keras.callbacks.Callback):
 
     Args:
         folder: folder of the checkpoints, created if absent. Processes may share it.
-        save_freq: "epoch", or an integer, the number of batches between checkpoints. The end of
-            `fit` is always saved.
+        save_freq: "epoch", or the number of batches between checkpoints. The end of `fit` is always
+            saved.
         keep: number of newest checkpoints to keep. Default 2.
-        monitor: name of a value in the logs of `fit`, such as "val_loss". The checkpoint of the
-            epoch with the best value is kept, too. Default: none.
-        mode: "min" or "max", whichever is best. Default "auto": "max" if the name suggests an
-            accuracy, an area under a curve, a precision, recall or score, else "min".
-        num_copies: number of processes besides the chief that write, too, each into its own
-            `folder`, so that training can resume if the chief's machine is lost. Default 0.
-        skip_data: True if a resumed `fit` skips the data already used for training. Default True.
-            The order of shuffled data is exact if their seeds are set. With `steps_per_epoch`, all
-            earlier batches are read again, otherwise only those of the current epoch.
+        monitor: name of a value in the logs of `fit`, such as "val_loss". The best epoch's
+            checkpoint is kept, too. Default: none.
+        mode: "min" or "max", whichever is best. Default "auto": "max" for names of accuracies,
+            areas under curves, precisions, recalls and scores, else "min".
+        num_copies: number of further processes that write, each into its own `folder`, so that
+            training survives the loss of the chief's machine. Default 0.
+        skip_data: True if a resumed `fit` skips data already used. Default True. The order of
+            shuffled data is exact if their seeds are set. With `steps_per_epoch`, all earlier
+            batches are read again, otherwise only the current epoch's.
 
     Raises:
         ValueError: an argument is out of range; or, in `fit`, `folder` is not writable, or holds
-            only damaged checkpoints, or checkpoints of another model.
-        OSError: in `fit`, a checkpoint cannot be written, for example on a full disk.
+            only damaged checkpoints or another model's.
+        OSError: in `fit`, a checkpoint cannot be written.
         SystemExit: in `fit`, with status 75, after SIGTERM.
     """
 
@@ -129,7 +129,7 @@ class Checkpoint(keras.callbacks.Callback):
 
         Args:
             model: built `keras.Model`, compiled or not.
-            path: path of a checkpoint. Default: the best one if `monitor` is set, else the newest.
+            path: path of a checkpoint. Default: the best if `monitor` is set, else the newest.
 
         Raises:
             ValueError: the file is damaged, or its model differs.
@@ -184,7 +184,7 @@ class Checkpoint(keras.callbacks.Callback):
         """Saves if a checkpoint is due or a process was asked to stop."""
         before, done = self._position, batch + 1
         if self.params.get("steps"):
-            # The last group of batches that are trained on together may be smaller.
+            # The last group of batches of a step may be smaller.
             done = min(done, self.params["steps"])
         step = before.step + done - before.batch
         self._position = dataclasses.replace(before, step=step, batch=done)
@@ -198,7 +198,7 @@ class Checkpoint(keras.callbacks.Callback):
             self._save({})
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Saves if a checkpoint is due, or if the epoch is the best or the last one."""
+        """Saves if a checkpoint is due, or the epoch is the best or the last."""
         batches = self._position.batch or self._position.batches_of_epoch
         self._position = Position(self._position.step, epoch + 1, 0, batches)
         values = _numbers(logs)
@@ -284,7 +284,7 @@ class Checkpoint(keras.callbacks.Callback):
         who = "" if tasks is None else tasks.describe(asking)
         error = preemption.PreemptedError(who, self._position.step)
         self._stack.__exit__(type(error), error, None)
-        # Wait for all: the end of the first process must not lose the others' messages.
+        # The first process to end must not lose the others' messages.
         self._gather("end", "ended", is_last=lambda values: True)
         program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
         line = messages.with_code(f"{program}: {error}; the same command goes on")
@@ -304,7 +304,7 @@ class Checkpoint(keras.callbacks.Callback):
 
 
 def _numbers(logs):
-    """Returns the values of an epoch's logs that are finite numbers."""
+    """Returns the logs that are finite numbers."""
     numbers = {}
     for name, value in (logs or {}).items():
         with contextlib.suppress(TypeError, ValueError):

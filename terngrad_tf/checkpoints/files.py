@@ -21,19 +21,17 @@ from terngrad_tf.common.tensor_files import read_header, write_tensors
 _FORMAT = "terngrad_tf.checkpoint"
 _NAME = re.compile(r"checkpoint-(\d{10,18})\.safetensors")
 _UNFINISHED = re.compile(r"\.checkpoint-\d{10,18}\.safetensors\.[0-9a-f]{16}")
-# Dtypes that the NumPy interface of safetensors cannot read are stored as integers of equal size.
+# Integers in which safetensors' NumPy interface stores other dtypes.
 _STORED = {1: np.uint8, 2: np.uint16}
 
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """Progress of training.
+    """Progress of training, in batches and completed epochs.
 
     Attributes:
-        step: total number of batches trained on.
-        epoch: number of completed epochs.
-        batch: number of batches of the current epoch trained on.
-        batches_of_epoch: number of batches in the last completed epoch; None before its end.
+        batch: batches of the current epoch.
+        batches_of_epoch: batches of the last completed epoch, if any.
     """
 
     step: int
@@ -47,11 +45,9 @@ class Description:
     """The metadata of a checkpoint.
 
     Attributes:
-        path: path of the file.
-        position: `Position`.
-        layout: key, path of the variable and dtype of each array; a tuple of triples.
-        logs: logs of the epoch that ended with the checkpoint, by name.
-        checksum: SHA-256 of the content.
+        layout: (key, path of the variable, dtype) of each array.
+        logs: logs of the epoch that ended with the checkpoint.
+        checksum: SHA-256.
     """
 
     path: pathlib.Path
@@ -62,7 +58,7 @@ class Description:
 
 
 def find(folder: PathLike) -> list[pathlib.Path]:
-    """Returns the paths of the checkpoints in a folder, oldest first; ignores other files."""
+    """Returns the checkpoints in a folder, oldest first; ignores other files."""
     folder = pathlib.Path(folder)
     if not folder.is_dir():
         return []
@@ -70,7 +66,7 @@ def find(folder: PathLike) -> list[pathlib.Path]:
 
 
 def path_of(folder: PathLike, step: int) -> pathlib.Path:
-    """Returns the path of a step's checkpoint: `checkpoint-0000000400.safetensors`."""
+    """Returns a step's path: `checkpoint-0000000400.safetensors`."""
     return pathlib.Path(folder) / f"checkpoint-{step:010d}.safetensors"
 
 
@@ -81,18 +77,7 @@ def write(
     position: Position,
     logs: Mapping[str, float],
 ) -> None:
-    """Writes a checkpoint to a temporary file and renames it.
-
-    Args:
-        path: `pathlib.Path`.
-        arrays: arrays by key.
-        paths: paths of the variables by key.
-        position: progress of training.
-        logs: logs of the completed epoch.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Writes arrays and their variables' paths, both by key, to a temporary file and renames it."""
     stored = {key: _as_stored(array) for key, array in arrays.items()}
     layout = [[key, paths[key], arrays[key].dtype.name] for key in arrays]
     metadata = {
@@ -105,25 +90,16 @@ def write(
 
 
 def describe(path: pathlib.Path) -> Description:
-    """Reads a checkpoint's description, without its arrays.
-
-    Raises:
-        ValueError: the file is damaged, or not a checkpoint.
-        OSError: the file cannot be read.
-    """
+    """Reads a checkpoint's description, without its arrays; raises ValueError if damaged."""
     _, metadata = read_header(path)
     return _description(path, metadata)
 
 
 def read(path: pathlib.Path) -> tuple[Description, dict[str, np.ndarray], bytes]:
-    """Reads a checkpoint.
-
-    Returns:
-        Description, arrays by key, and the content of the file.
+    """Returns a checkpoint's description, its arrays by key, and the content of the file.
 
     Raises:
         ValueError: the file is damaged, or not a checkpoint.
-        OSError: the file cannot be read.
     """
     with open_regular(path) as file:
         content = file.read()
@@ -132,15 +108,7 @@ def read(path: pathlib.Path) -> tuple[Description, dict[str, np.ndarray], bytes]
 
 
 def decode(description: Description, content: bytes) -> dict[str, np.ndarray]:
-    """Returns the arrays of a checkpoint.
-
-    Args:
-        description: description of the checkpoint.
-        content: content of the file.
-
-    Raises:
-        ValueError: the content is damaged.
-    """
+    """Returns the arrays in a file's content; raises ValueError if damaged."""
     path = description.path
     try:
         stored = safetensors.numpy.load(content)
@@ -154,22 +122,12 @@ def decode(description: Description, content: bytes) -> dict[str, np.ndarray]:
 
 
 def described(path: pathlib.Path, content: bytes) -> Description:
-    """Returns the description in content that another process sent.
-
-    Args:
-        path: path that errors name.
-        content: content of the other process's file.
-    """
+    """Returns the description in content that another process sent; errors name `path`."""
     return _description(path, _metadata(content))
 
 
 def remove_all_but(folder: PathLike, kept: Sequence[pathlib.Path]) -> None:
-    """Removes the other checkpoints of a folder.
-
-    Args:
-        folder: path of the folder.
-        kept: paths of the checkpoints to keep.
-    """
+    """Removes the other checkpoints of a folder."""
     for path in find(folder):
         if path not in kept:
             # Processes may share the folder and remove the same files.

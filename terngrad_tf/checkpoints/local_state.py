@@ -11,7 +11,7 @@ from terngrad_tf.distribute import local_steps_optimizer, private
 def exchange_to_save(optimizer: keras.optimizers.Optimizer) -> None:
     """Exchanges before saving if time triggers exchanges; all processes call this together.
 
-    Without the exchange, a resumed run would differ from an uninterrupted one.
+    A resumed run would differ from an uninterrupted one otherwise.
     """
     local = local_steps_optimizer(optimizer)
     if local is not None and local.sync_seconds:
@@ -19,14 +19,14 @@ def exchange_to_save(optimizer: keras.optimizers.Optimizer) -> None:
 
 
 def keep_statistics(optimizer: keras.optimizers.Optimizer, model: keras.Model) -> None:
-    """Adds the batch-norm statistics of each process to the optimizer's state."""
+    """Adds each process's batch-norm statistics to the optimizer's state."""
     optimizer = local_steps_optimizer(optimizer)
     if optimizer is not None:
         optimizer.replica_state.add(model.non_trainable_variables)
 
 
 def shared_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
-    """Returns the list of an optimizer's variables that are the same on all replicas."""
+    """Returns an optimizer's variables that are the same on all replicas."""
     local = local_steps_optimizer(optimizer)
     if local is None:
         return [*optimizer.variables, *private.noise_variables(optimizer)]
@@ -35,7 +35,7 @@ def shared_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variab
 
 
 def scatter_state(optimizer: keras.optimizers.Optimizer) -> None:
-    """Distributes the chief's restored state to all processes, which call this together."""
+    """Distributes the chief's restored state; all processes call this together."""
     optimizer = local_steps_optimizer(optimizer)
     if optimizer is not None:
         optimizer.replica_state.scatter()
@@ -43,12 +43,7 @@ def scatter_state(optimizer: keras.optimizers.Optimizer) -> None:
 
 @contextlib.contextmanager
 def collected_state(optimizer: keras.optimizers.Optimizer, saves: bool) -> Iterator[None]:
-    """Context in which saving processes hold the state of all; all enter it together.
-
-    Args:
-        optimizer: optimizer of the run.
-        saves: True if this process saves.
-    """
+    """Context in which saving processes hold the state of all; all enter it together."""
     optimizer = local_steps_optimizer(optimizer)
     if optimizer is None:
         yield

@@ -1,4 +1,4 @@
-"""Finds the newest checkpoint in a folder, or in the folders of all processes of a cluster."""
+"""Finds the newest checkpoint of one process, or of all processes of a cluster."""
 
 import logging
 import pathlib
@@ -17,7 +17,7 @@ _Found = tuple[Description, dict[str, np.ndarray]]
 
 
 def newest_of(folder: pathlib.Path) -> tuple[Description, dict[str, np.ndarray], bytes] | None:
-    """Returns the newest intact checkpoint, or None if there is none.
+    """Returns the newest intact checkpoint, or None.
 
     Raises:
         ValueError: all checkpoints are damaged.
@@ -38,21 +38,13 @@ def newest_of(folder: pathlib.Path) -> tuple[Description, dict[str, np.ndarray],
 
 
 def newest_of_all(strategy: Any, folder: pathlib.Path, num_copies: int) -> _Found | None:
-    """Returns the newest checkpoint of the writing processes. All processes of a cluster call this.
+    """Returns the newest checkpoint of the writing processes; all processes call this together.
 
     Only processes that lack the checkpoint receive it.
 
-    Args:
-        strategy: the strategy; other strategies than `TernGradStrategy` have one process.
-        folder: this process's folder.
-        num_copies: number of processes besides the chief that write.
-
-    Returns:
-        The checkpoint's description and its arrays, or None without a checkpoint.
-
     Raises:
         ValueError: all of this process's checkpoints are damaged.
-        PeerError: all checkpoints of another process are damaged.
+        PeerError: all of another process's checkpoints are damaged.
     """
     if not isinstance(strategy, TernGradStrategy) or strategy.num_processes == 1:
         found = newest_of(folder)
@@ -64,7 +56,7 @@ def newest_of_all(strategy: Any, folder: pathlib.Path, num_copies: int) -> _Foun
         try:
             found = newest_of(folder)
         except (ValueError, OSError):
-            # Processes that do not write can ignore damaged checkpoints.
+            # Only writers need intact checkpoints.
             if strategy.process_index <= num_copies:
                 raise
         if found is None:

@@ -1,4 +1,4 @@
-"""Collects the variables of a model and its optimizer for a checkpoint, and restores them."""
+"""Collects and restores the variables of a model and its optimizer."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -21,13 +21,10 @@ _KINDS = {_REPLICAS: "steps (`DiLoCo`)", _SUMS: "accumulated gradients"}
 
 
 class ModelState:
-    """The variables of a model and its optimizer from which training continues.
+    """The variables of a built model and its built optimizer.
 
-    Variables that all replicas share are saved once. For replicas' own variables (steps of
-    `DiLoCo`, accumulated gradients), the values of all replicas are saved.
-
-    Args:
-        model: a built `keras.Model`; its optimizer, if any, must be built, too.
+    Shared variables are saved once, replicas' own variables (steps of `DiLoCo`, accumulated
+    gradients) for all replicas.
     """
 
     def __init__(self, model: keras.Model) -> None:
@@ -49,13 +46,9 @@ class ModelState:
         self._sums = sums
 
     def collect(self, saves: bool) -> tuple[dict[str, np.ndarray], dict[str, str]] | None:
-        """Collects all values. Every process of a cluster calls this.
+        """Returns arrays and variables' paths by key, or None if not `saves`.
 
-        Args:
-            saves: True if this process saves the values.
-
-        Returns:
-            Arrays by key, and the paths of their variables; None if this process does not save.
+        All processes of a cluster call this together.
         """
         local_state.exchange_to_save(self._model.optimizer)
         for state in self._own.values():
@@ -75,11 +68,11 @@ class ModelState:
                 state.forget()
 
     def not_finite(self) -> str | None:
-        """Returns the path of the first variable that is not finite, or None."""
+        """Returns the path of the first non-finite variable, or None."""
         return first_not_finite(self._shared.values())
 
     def check(self, description: Description, arrays: Mapping[str, np.ndarray]) -> None:
-        """Raises ValueError unless a checkpoint fits this model and optimizer."""
+        """Raises ValueError unless a checkpoint fits model and optimizer."""
         _check_same(self._shared, description, arrays, (_MODEL, _OPTIMIZER), "model and optimizer")
         kinds = {key.partition(".")[0] for key in arrays} - {_MODEL, _OPTIMIZER}
         if kinds != set(self._own):
@@ -89,11 +82,7 @@ class ModelState:
             )
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Gives all variables the values of a checkpoint, on every process of a cluster.
-
-        Args:
-            arrays: arrays by key, the same on all processes.
-        """
+        """Assigns a checkpoint's arrays, the same on every process of a cluster."""
         assign(self._shared, arrays)
         first = _first_replica(self._strategy)
         for kind, state in self._own.items():
@@ -114,12 +103,12 @@ class ModelState:
 
 
 def model_variables(model: keras.Model) -> list[keras.Variable]:
-    """Returns all variables that a model uses: weights, statistics, states and random seeds."""
+    """Returns all variables of a model: weights, statistics, states and random seeds."""
     return model.trainable_variables + model.non_trainable_variables
 
 
 def first_not_finite(variables: Iterable[keras.Variable]) -> str | None:
-    """Returns the path of the first variable that is not finite, or None."""
+    """Returns the path of the first non-finite variable, or None."""
     for variable in variables:
         value = tf.convert_to_tensor(variable)
         if value.dtype.is_floating and not tf.reduce_all(tf.math.is_finite(value)):
@@ -130,7 +119,7 @@ def first_not_finite(variables: Iterable[keras.Variable]) -> str | None:
 def load_weights(
     model: keras.Model, description: Description, arrays: Mapping[str, np.ndarray]
 ) -> None:
-    """Gives a model the weights of a checkpoint, without its optimizer's state.
+    """Gives a model a checkpoint's weights, without the optimizer's state.
 
     Raises:
         ValueError: the checkpoint is of another model.

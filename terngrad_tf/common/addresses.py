@@ -1,4 +1,4 @@
-"""Addresses of hosts as users write them. Imports no TensorFlow, which slows the launcher down."""
+"""Addresses of hosts. Imports no TensorFlow, which slows the launcher down."""
 
 import ipaddress
 import re
@@ -7,25 +7,17 @@ from typing import Any
 
 from terngrad_tf.common.arguments import shown
 
-# A name has at most 253 characters; add the port and IPv6 brackets.
+# 253 characters of a name, IPv6 brackets, and the port.
 _LONGEST = 300
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
 _LOCAL_NAME = "localhost"
 
 
 def parse_addresses(name: str, value: Any) -> list[str]:
-    """Splits "host:port,host:port" and checks each address.
-
-    Args:
-        name: the argument's name, for errors.
-        value: comma-separated str; blanks around commas are ignored.
-
-    Returns:
-        List of str, empty for "". IPv6 addresses have brackets: "[fe80::1]:2222".
+    """Splits "host:port,host:port", with brackets for IPv6, and checks each address.
 
     Raises:
-        ValueError: an address is not host:port, is repeated, or cannot be reached by other
-            machines.
+        ValueError: an address is not host:port, repeated, or unreachable for other machines.
     """
     hosts = [part.strip() for part in value.split(",")] if value.strip() else []
     for address in hosts:
@@ -41,7 +33,7 @@ def parse_addresses(name: str, value: Any) -> list[str]:
 
 
 def is_address(value: object) -> bool:
-    """Returns True for text of the form host:port, with brackets around an IPv6 host."""
+    """Returns True for "host:port", with brackets around an IPv6 host."""
     if not isinstance(value, str) or len(value) > _LONGEST:
         return False
     host, _, port = value.rpartition(":")
@@ -53,7 +45,7 @@ def is_address(value: object) -> bool:
 
 
 def advice(value: object) -> str:
-    """Returns advice on an invalid address, to follow the rule in an error; "" if unknown.
+    """Returns advice on an invalid address, for an error; "" if unknown.
 
     Example:
         >>> advice("fe80::1:2222")
@@ -79,7 +71,7 @@ def first_twice(addresses: Iterable[str]) -> str | None:
 
 
 def not_for_others(addresses: Iterable[str]) -> str | None:
-    """Returns the fault of addresses that refer to each machine itself; None if all are valid.
+    """Returns the fault of addresses that mean each machine itself, or None.
 
     All addresses may be local, for a cluster on one machine.
 

@@ -4,18 +4,12 @@ import difflib
 from collections.abc import Iterable
 from typing import Any, TypeGuard
 
-# Maximum number of characters of a value in an error.
+# Maximum number of characters.
 _MAX_SHOWN = 200
 
 
 def check(condition: Any, name: str, rule: str, value: object) -> None:
     """Raises ValueError unless a condition holds.
-
-    Args:
-        condition: True if the value follows the rule.
-        name: the argument's name.
-        rule: what the value must be, such as "must be a positive integer".
-        value: the value received.
 
     Example:
         >>> check(0 > 1, "num_nodes", "must be a positive integer", 0)
@@ -47,7 +41,7 @@ def check_integer(name: str, value: object, least: int = 1) -> None:
 
 
 def shown(value: object) -> str:
-    """Formats a value for an error: as Python's repr, without the middle of long texts.
+    """Formats a value for an error: its repr, without the middle of long texts.
 
     Example:
         >>> shown("lenet")
@@ -64,11 +58,6 @@ def shown(value: object) -> str:
 
 def did_you_mean(name: object, known: Iterable[str], prefix: str = "") -> str:
     """Returns a hint at the known name nearest to an unknown one, or "".
-
-    Args:
-        name: the name received, a str or not.
-        known: valid names.
-        prefix: prefix of the name in the hint. Default: none.
 
     Example:
         >>> did_you_mean("grad_bit", ["seed", "grad_bits"])

@@ -11,21 +11,14 @@ from typing import BinaryIO
 
 PathLike = str | os.PathLike[str]
 
-# Number of characters of a name in its temporary name: file systems allow 255 bytes.
+# Temporary names hold part of the name: file systems allow 255 bytes.
 _KEPT = 50
 
 
 def open_regular(path: PathLike) -> BinaryIO:
-    """Opens a regular file for reading, and nothing else: pipes and devices could block forever.
-
-    Args:
-        path: path of the file.
-
-    Returns:
-        A binary file object.
+    """Opens a regular file to read bytes; pipes and devices could block forever.
 
     Raises:
-        OSError: the file does not exist or cannot be read.
         ValueError: the file is not regular, or the path is invalid.
     """
     try:
@@ -49,18 +42,9 @@ def open_regular(path: PathLike) -> BinaryIO:
 
 @contextlib.contextmanager
 def atomic_write(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields a new file beside `path`, which replaces `path` at the end of the context.
+    """Yields a new file with a random name, which replaces `path` unless the context fails.
 
-    The file's name is random, and links are not followed.
-
-    Args:
-        path: `pathlib.Path` in an existing folder.
-
-    Yields:
-        `pathlib.Path` of the new, empty file, which is removed if the context fails.
-
-    Raises:
-        OSError: the file cannot be written; the error names `path` unless it names another file.
+    Links are not followed. An OSError names `path` unless it names another file.
     """
     beside = path.with_name(f".{path.name[:_KEPT]}.{secrets.token_hex(8)}")
     os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))

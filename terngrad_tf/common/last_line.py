@@ -1,4 +1,4 @@
-"""The last line of a process's output. Imports no TensorFlow: a mistyped flag ends it at once."""
+"""The last line of a process's output. Imports no TensorFlow."""
 
 import contextlib
 import os
@@ -6,23 +6,18 @@ import sys
 import time
 from typing import TextIO
 
-# Maximum number of characters of a line, a word, and a text: escaping is slow.
+# Maximum numbers of characters: escaping is slow.
 _LONGEST_LINE = 1000
 _LONGEST_WORD = 300
 _LONGEST_TEXT = 100_000
 _REPLACED = "REPLACED BY KeyboardInterrupt"
-# Time for other threads to finish their writes.
 _PAUSE_SECONDS = 0.05
 
 
 def write_last_line(line: str) -> None:
     """Writes a line to standard error and drops this process's later output there.
 
-    TensorFlow's threads report errors, such as lost peers, until the process ends, but users look
-    for the reason at the end of a log.
-
-    Args:
-        line: str without a final line break; the process should end now.
+    TensorFlow's threads write errors to the end, but users look for the reason in the last line.
     """
     flush_or_drop(sys.stdout)
     flush_or_drop(sys.stderr)
@@ -39,7 +34,7 @@ def write_last_line(line: str) -> None:
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Returns True for Ctrl-C, also if TensorFlow replaced the exception while raising another."""
+    """Returns True for Ctrl-C, also if TensorFlow replaced the exception."""
     is_replaced = isinstance(error, RuntimeError) and _REPLACED in str(error)
     return is_replaced or isinstance(error, KeyboardInterrupt)
 
@@ -47,11 +42,8 @@ def is_interrupt(error: BaseException | None) -> bool:
 def one_line(text: object) -> str:
     r"""Formats an error as one printable line of limited length.
 
-    Line ends become blanks, and control characters are escaped as in Python. Long texts and long
-    words, such as paths, lose their middle.
-
-    Args:
-        text: str, or an object that `str` accepts, such as an exception.
+    Control characters are escaped as in Python. Long texts and words, such as paths, lose their
+    middle.
 
     Example:
         >>> one_line("no file\n\x1b[2J")
@@ -62,7 +54,7 @@ def one_line(text: object) -> str:
 
 
 def _shortened(text, longest):
-    # Shorten before escaping, which is slow for long texts.
+    # Shorten first: escaping is slow.
     escaped = "".join(map(_escaped, _cut(text, 2 * longest)))
     return _cut(escaped, longest)
 
@@ -80,12 +72,9 @@ def _cut(text, longest):
 
 
 def flush_or_drop(stream: TextIO | None) -> None:
-    """Flushes a stream; if that fails, drops its content and all later output.
+    """Flushes a stream, if any; if that fails, drops its content and all later output.
 
-    On a full disk, Python would otherwise change the process's exit status.
-
-    Args:
-        stream: `sys.stdout` or `sys.stderr`, or None if the stream was closed at the start.
+    On a full disk, Python would change the process's exit status.
     """
     try:
         if stream is not None:

@@ -1,7 +1,6 @@
 """Messages that end or delay a program: codes, and the advice of docs/troubleshooting.md.
 
-A heading of that page is a code and a message. A line that a program writes is matched with these
-messages, so that the page is the only list. Imports no TensorFlow.
+A heading of that page is a code and a message. Imports no TensorFlow.
 """
 
 import contextlib
@@ -17,7 +16,7 @@ _EXPLAIN = "terngrad explain"
 _HEADING = re.compile(r"^### (E\d+): (.+)$")
 _CODE_SPAN = re.compile(r"(`+)(.+?)\1")
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
-# Parts of a message that differ between programs, and patterns for them. Order matters.
+# Variable parts of messages, and their patterns. Order matters.
 _VARIABLE = (
     (r"(?:worker|ps) \d+", r"\w+ \d+(?: \([^()]*\))?"),
     (r"\bhost\d(?::\d+)?|\S*/\S+|\S+\.safetensors", r"\S+"),
@@ -32,14 +31,13 @@ _VARIABLES = re.compile("|".join(f"({found})" for found, _ in _VARIABLE))
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """A message of the page.
+    """A message of the page, in Markdown.
 
     Args:
         code: such as "E11".
-        title: the heading without its code, in Markdown.
-        text: what the page says about it, in Markdown.
-        forms: regular expressions of the message's forms, and the number of fixed characters of
-            each.
+        title: the heading without its code.
+        text: the text below the heading.
+        forms: (regular expression, number of its fixed characters) of each form.
     """
 
     code: str
@@ -55,7 +53,7 @@ class Message:
 
 @functools.cache
 def messages() -> dict[str, Message]:
-    """Returns `{code: Message}` in the order of the page."""
+    """Returns `{code: Message}` in the page's order."""
     return parse(PATH.read_text(encoding="utf-8"))
 
 
@@ -71,7 +69,7 @@ def parse(page: str) -> dict[str, Message]:
         heading, _, text = part.partition("\n")
         if matched := _HEADING.match(heading):
             code, title = matched.groups()
-            # Further forms of a message stand in a line that begins with "Also".
+            # A line that begins with "Also" holds further forms.
             also = " ".join(re.findall(r"^Also (.*)$", text, re.M))
             forms = [_form(span) for _, span in _CODE_SPAN.findall(f"{title} {also}")]
             found[code] = Message(code, title, text.strip(), tuple(forms))
@@ -79,7 +77,7 @@ def parse(page: str) -> dict[str, Message]:
 
 
 def find(text: str) -> Message | None:
-    """Returns the message in a line, or None: the one that the line names, or the most specific."""
+    """Returns the message that a line names, else the most specific that it has, or None."""
     if (told := _TOLD.search(text)) and told[1] in messages():
         return messages()[told[1]]
     line = " ".join(text.replace("`", "").split())
@@ -108,7 +106,7 @@ def with_code(line: str) -> str:
 
 
 def _form(text):
-    """Returns a pattern for a message in a heading, and the length of its fixed part."""
+    """Returns a pattern for a message in a heading, and its number of fixed characters."""
     text, result, end, fixed = text.strip().replace("`", ""), "", 0, 0
     for variable in _VARIABLES.finditer(text):
         fixed_part = text[end : variable.start()]

@@ -1,8 +1,4 @@
-"""Options: fields of a dataclass that declare what they mean, allow and affect.
-
-The programs' flags with their help and range, the identity of a run and the comparison between the
-processes of a cluster follow from these declarations.
-"""
+"""Options: fields of a dataclass that declare what they mean, allow and affect."""
 
 import dataclasses
 import inspect
@@ -29,17 +25,15 @@ def option(
     """Returns a dataclass field that is an option.
 
     Args:
-        default: default value; `REQUIRED` for none.
+        default: `REQUIRED` for none.
         text: meaning of the option and of None; also the help of its flag.
-        check: function of the name and a value that raises `ValueError`; not called with None if
-            that is the default. Default: every value is allowed.
-        name: name of the flag, in the programs' errors and in run.json. Default: the field's name.
-        identity: True if a run cannot be resumed with another value, because it would be another
-            run; or a function that returns this for the object with the option. Default True.
-        before: value of runs that are older than the option and did not record one. Default: every
-            run recorded one.
-        shared: True if all processes of a cluster must have the same value. Default True.
-        shown: True if the dataclass's `repr` shows the value; False for a secret. Default True.
+        check: function of name and value that raises `ValueError`; not called with a default None.
+        name: name of the flag, in errors and in run.json. Default: the field's name.
+        identity: whether another value makes another run, which cannot be resumed, or a function of
+            the option's object that returns this.
+        before: value of runs older than the option. Default: every run recorded one.
+        shared: whether all processes of a cluster must agree.
+        shown: False for a secret, which `repr` must not show.
     """
     metadata = {"help": text, "check": check, "identity": identity, "shared": shared}
     if name is not None:
@@ -50,14 +44,7 @@ def option(
 
 
 def redeclared(kind: type, name: str, default: Any, **changes: Any) -> Any:
-    """Returns an option of another dataclass, with another default.
-
-    Args:
-        kind: the dataclass.
-        name: the option's field.
-        default: the new default.
-        **changes: other changes of the declaration: `text`, `before`.
-    """
+    """Returns another dataclass's option with another default, `text` or `before`."""
     (field,) = (field for field in dataclasses.fields(kind) if field.name == name)
     if "text" in changes:
         changes["help"] = changes.pop("text")
@@ -81,15 +68,15 @@ def check_options(owner: Any) -> None:
     """Raises ValueError unless each option of a dataclass has an allowed value."""
     for field in dataclasses.fields(owner):
         check, value = field.metadata.get("check"), getattr(owner, field.name)
-        # None is a value of options whose default it is.
+        # None is allowed if it is the default.
         if check is not None and (value is not None or field.default is not None):
             check(field.name, value)
 
 
 def shared_values(owner: Any) -> dict[str, Any]:
-    """Returns the values of a dataclass that all processes of a cluster must share, by name.
+    """Returns a dataclass's values that all processes of a cluster must share, by name.
 
-    A function is represented by its qualified name, or left out without one.
+    Functions are represented by their qualified names.
     """
     found = {}
     for field in dataclasses.fields(owner):

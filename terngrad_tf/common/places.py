@@ -1,4 +1,4 @@
-"""Records the places where all processes of a cluster take part, in the order of a process."""
+"""Records, in order, the places where all processes of a cluster take part."""
 
 import collections
 import contextlib
@@ -7,19 +7,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-# Number of names in a history; consecutive equal names count as one.
+# Consecutive equal names count as one.
 _MOST_NAMES = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Traced:
-    """Places noted by functions of TensorFlow while they ran.
+    """Places noted by TensorFlow's functions while they ran.
 
     Attributes:
-        count: number of places so far.
+        count: places so far.
         names: the last names, in order.
-        num_waits: number of completed waits at places.
-        is_waiting: True during a wait.
+        num_waits: completed waits.
     """
 
     count: int = 0
@@ -33,8 +32,8 @@ class History:
     """The last places of a process, in order.
 
     Attributes:
-        skipped: number of places before those in `names`.
-        names: name and length of each run of equal places.
+        skipped: number of places before `names`.
+        names: (name, length) of each run of equal places.
     """
 
     skipped: int
@@ -46,7 +45,7 @@ class History:
         return self.skipped + sum(count for _, count in self.names)
 
     def at(self, position: int) -> str | None:
-        """Returns the name of a place; None if not kept or not reached yet."""
+        """Returns a place's name; None if not kept or not reached yet."""
         end = self.skipped
         for name, count in self.names if position >= end else ():
             end += count
@@ -66,7 +65,7 @@ class History:
 def first_difference(histories: Sequence[History]) -> int | None:
     """Returns the first place that has different names in two processes, or None.
 
-    All processes take part in each place in the same order, so that none passes such a place.
+    No process passes such a place.
 
     Example:
     >>> one = History(0, [("fit", 1), ("step", 5), ("evaluate", 1)])
@@ -94,7 +93,7 @@ class Places:
     """
 
     def __init__(self) -> None:
-        # For the main thread and the thread that watches it.
+        # For the main thread and its watcher.
         self._lock = threading.Lock()
         self._names: collections.deque[list] = collections.deque()
         self._skipped = 0
@@ -115,7 +114,7 @@ class Places:
 
     @contextlib.contextmanager
     def at(self, name: str) -> Iterator[None]:
-        """Context of an operation in which all processes of the cluster take part."""
+        """Context of an operation in which all processes take part."""
         with self._lock:
             self._take_traced()
             self._left_by_error = None
@@ -140,10 +139,7 @@ class Places:
 
     @property
     def waits_at(self) -> str | None:
-        """The current place, or the place that an error ended; None elsewhere.
-
-        For nested places, the outermost one, which is most useful to users.
-        """
+        """The outermost current place, or the place that an error ended; None elsewhere."""
         with self._lock:
             if self._entered:
                 return self._entered[0][0]
@@ -151,7 +147,7 @@ class Places:
             return traced.names[-1] if traced.is_waiting else self._left_by_error
 
     def seconds_at(self) -> float:
-        """Returns how long the process has been at the current place, or 0."""
+        """Returns the seconds spent at the current place, or 0."""
         with self._lock:
             if self._entered:
                 return time.monotonic() - self._entered[-1][1]
@@ -182,7 +178,7 @@ class Places:
         num_new = self._traced.count - before.count
         num_lost = num_new - len(self._traced.names)
         if num_lost > 0:
-            # The order of the kept places is unknown without the lost ones.
+            # The order of kept and lost places is unknown.
             self._skipped += sum(count for _, count in self._names) + num_lost
             self._names.clear()
         for name in self._traced.names[max(0, -num_lost) :]:

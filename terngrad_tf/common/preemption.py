@@ -12,11 +12,10 @@ from typing import Any
 from terngrad_tf.common import messages
 from terngrad_tf.common.last_line import write_last_line
 
-# The system's status for a temporary failure: start the same command again.
+# The system's status for a temporary failure: start again.
 STATUS = os.EX_TEMPFAIL
-# A step that takes longer hangs, for example because another process of the cluster does.
+# A longer step hangs, for example because another process does.
 _LONGEST_STEP_SECONDS = 60.0
-# Time to report to the other processes before an immediate end.
 _TELL_SECONDS = 5.0
 
 
@@ -35,28 +34,24 @@ def stops_on_sigterm(
     waits_for_step: Callable[[], bool] = lambda: True,
     give_up: Callable[[BaseException], Any] = lambda error: None,
 ) -> Iterator[Callable[[], None]]:
-    """Makes SIGTERM request a last step in the context, after which training saves and ends.
+    """Makes SIGTERM request a last step, after which training saves and ends.
 
-    The first step may take long, and before its end a run has nothing to save: if
-    `waits_for_step()` is False, or no step ends within a minute, the process ends at once with
-    `STATUS`. Does nothing in threads other than the main one, or if the program has its own handler
-    of the signal.
+    If `waits_for_step()` is False, as before the first step, or no step ends within a minute, the
+    process ends at once with `STATUS`. Does nothing outside the main thread, or if the program
+    handles the signal itself.
 
     Args:
-        ask: function without arguments that requests the last step, called in a thread.
-        waits_for_step: function without arguments that returns whether to wait for the end of a
-            step. Default: True.
-        give_up: function called before an immediate end, with an error that gives the reason.
-            Default: does nothing.
+        ask: requests the last step; called in a thread.
+        give_up: called with the reason, an error, before an immediate end.
 
     Yields:
-        Function without arguments, to call when the last step has ended.
+        Function to call when the last step has ended.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield lambda: None
         return
-    # Python's handlers wait for the end of TensorFlow's calls; a thread reads this socket at once.
+    # Python's handlers wait for TensorFlow's calls; a thread reads this socket at once.
     receiving, sending = socket.socketpair()
     sending.setblocking(False)
     step_ended = threading.Event()

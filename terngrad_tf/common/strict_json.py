@@ -1,8 +1,4 @@
-"""Parses JSON from untrusted files and environments. Imports no TensorFlow.
-
-All JSON in this package is read here, so that size, depth, numbers and repeated keys follow one set
-of rules. A violation raises a ValueError that names the rule.
-"""
+"""Parses JSON from untrusted files and environments. Imports no TensorFlow."""
 
 import collections
 import json
@@ -19,16 +15,9 @@ _TOLD = 40
 
 
 def read_json(path: str | os.PathLike) -> Any:
-    """Reads a JSON file.
-
-    Args:
-        path: path of a regular file in UTF-8 of at most 16 MiB.
-
-    Returns:
-        See `parse_json`.
+    """Reads a JSON file in UTF-8; see `parse_json`.
 
     Raises:
-        OSError: the file cannot be read.
         ValueError: the file is not regular, or its content is refused.
     """
     with open_regular(path) as file:
@@ -37,12 +26,6 @@ def read_json(path: str | os.PathLike) -> Any:
 
 def parse_json(text: str | bytes) -> Any:
     """Parses JSON as defined by RFC 8259, with numbers that Python can hold.
-
-    Args:
-        text: str, or bytes in UTF-8.
-
-    Returns:
-        Dict, list, str, int, float, bool or None.
 
     Raises:
         ValueError: the text is longer than 16 MiB, not UTF-8 or not JSON; arrays and objects are
@@ -82,7 +65,7 @@ _TOO_DEEP = f"arrays and objects stand in one another more than {MAX_DEPTH} deep
 
 
 def _check(value):
-    """Raises ValueError for values nested too deep, and for text that files or logs cannot hold."""
+    """Raises ValueError for values nested too deep, and for text that is not Unicode."""
     level = [value]
     for depth in range(MAX_DEPTH + 1):
         inner = []

@@ -2,7 +2,7 @@
 and opens the first two groups, accuracies and losses.
 """
 
-# Share of examples whose class has the largest logit, or one of the five largest. Evaluations and
+# Shares of examples whose class has the largest, or one of the five largest logits. Evaluations and
 # training share the tags, so that TensorBoard draws both into one chart.
 PRECISION_AT_1 = "accuracy/precision_at_1"
 RECALL_AT_5 = "accuracy/recall_at_5"
@@ -11,7 +11,7 @@ CROSS_ENTROPY = "loss/cross_entropy"
 REGULARIZATION = "loss/regularization"
 LEARNING_RATE = "optimizer/learning_rate"
 EXAMPLES_PER_SECOND = "speed/examples_per_second"
-# Speed of the first worker of a cluster alone.
+# The first worker's speed.
 WORKER_EXAMPLES_PER_SECOND = "speed/worker_examples_per_second"
 
 RECEIVED_BYTES = "traffic/received_bytes"
@@ -27,7 +27,7 @@ STALENESS = "traffic/staleness"
 TRIALS = "subspace/trials"
 FAILED_SEARCHES = "subspace/failed"
 
-# Tags of `Telemetry` and the corresponding names of `StepTelemetry`.
+# Tags of `Telemetry`, and names of `StepTelemetry`.
 TELEMETRY = {
     f"{group}/{name}": name
     for group, names in (
@@ -60,7 +60,7 @@ def smoothed(tag: str) -> str:
 
 
 def component(number: int) -> str:
-    """Returns the tag of a coordinate in a subspace; `number` counts from 1."""
+    """Returns the tag of a coordinate in a subspace, counted from 1."""
     return f"subspace/component_{number}"
 
 
@@ -75,12 +75,12 @@ def weights(path: str) -> str:
 
 
 def ternary_sparsity(path: str) -> str:
-    """Returns the tag of the share of zeros in the codes of a variable's gradient."""
+    """Returns the tag of the share of zeros in a gradient's codes."""
     return f"ternary/{path}/sparsity"
 
 
 def ternary_gradients(path: str) -> str:
-    """Returns the tag of the histogram of a variable's ternary gradient."""
+    """Returns the tag of a ternary gradient's histogram."""
     return f"ternary/{path}/gradients"
 
 
@@ -95,5 +95,5 @@ def activation_sparsity(layer: str) -> str:
 
 
 def wait_seconds(process: str) -> str:
-    """Returns the tag of the time that a process of a cluster waits per step."""
+    """Returns the tag of a process's waits per step."""
     return f"speed/wait_seconds/{process}"

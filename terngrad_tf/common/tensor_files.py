@@ -19,21 +19,12 @@ _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 def write_tensors(
     path: pathlib.Path, tensors: dict[str, np.ndarray], metadata: dict[str, str]
 ) -> None:
-    """Writes a safetensors file atomically, without `fsync`.
+    """Writes contiguous arrays to a safetensors file atomically, without `fsync`.
 
-    If a power cut truncates the file, its size no longer matches its header, and reading refuses
-    the file.
-
-    Args:
-        path: `pathlib.Path`.
-        tensors: dict of names to contiguous arrays.
-        metadata: dict of strings.
-
-    Raises:
-        OSError: the file cannot be written.
+    Reading refuses a file truncated by a power cut: its size does not match its header.
     """
     with atomic_write(path) as beside:
-        # The library creates files that only their owner can read; keep the usual mode.
+        # The library makes files private; keep the usual mode.
         mode = beside.stat().st_mode
         try:
             safetensors.numpy.save_file(tensors, beside, metadata)
@@ -49,12 +40,10 @@ def read_header(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Reads a safetensors file's header, checked by the library.
 
     Returns:
-        Tuple of a dict of names to {"dtype", "shape", "offset": position of the first byte}, and
-        the metadata, a dict of strings.
+        {name: {"dtype", "shape", "offset": position of the first byte}}, and the metadata.
 
     Raises:
         ValueError: the file is damaged.
-        FileNotFoundError: the file does not exist.
     """
     with open_regular(path) as file:
         try:

@@ -1,4 +1,4 @@
-"""Lines for a terminal. Imports no TensorFlow, so that a mistyped flag is reported at once."""
+"""Lines for a terminal. Imports no TensorFlow."""
 
 import shutil
 import textwrap
@@ -8,7 +8,7 @@ from typing import TextIO
 def wrapped(text: str, stream: TextIO) -> str:
     """Wraps a line between words if a stream is a terminal too narrow for it.
 
-    Long words, such as paths, stay whole. Files and pipes get the unchanged line.
+    Long words, such as paths, stay whole.
     """
     if not stream.isatty():
         return text

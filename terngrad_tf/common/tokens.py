@@ -1,4 +1,4 @@
-"""A secret that the processes of a cluster share, to recognize each other at the rendezvous."""
+"""A secret by which the processes of a cluster recognize each other at the rendezvous."""
 
 import hashlib
 import hmac
@@ -8,48 +8,28 @@ from typing import Any
 from terngrad_tf.common.files import open_regular
 
 VARIABLE = "TERNGRAD_TF_TOKEN"
-# An eavesdropper on the rendezvous can test token guesses offline.
+# An eavesdropper can test guesses offline.
 FEWEST_CHARACTERS = 16
 _MOST_CHARACTERS = 1000
 
 
 def token_from_environment() -> str | None:
-    """Returns the token in the environment variable TERNGRAD_TF_TOKEN, or None.
-
-    Raises:
-        ValueError: the value is not a valid token.
-    """
+    """Returns the token in TERNGRAD_TF_TOKEN, or None; raises ValueError if invalid."""
     text = os.environ.get(VARIABLE)
     return None if text is None else checked(text, f"the environment variable {VARIABLE}")
 
 
 def token_from_file(path: str | os.PathLike) -> str:
-    """Returns the token that is the only line of a file.
-
-    Args:
-        path: path of the file.
-
-    Raises:
-        ValueError: the file holds no valid token.
-        OSError: the file cannot be read.
-    """
+    """Returns the token that is a file's only line; raises ValueError if invalid."""
     with open_regular(path) as file:
         content = file.read(_MOST_CHARACTERS + 3)
     return checked(content.decode("utf-8", "replace").rstrip("\r\n"), f"the file {path}")
 
 
 def checked(token: Any, what: str) -> str:
-    """Returns a token after checking it; the error does not reveal it.
-
-    Args:
-        token: value to check.
-        what: str, origin of the token, with which the error begins.
-
-    Raises:
-        ValueError: the value is not a valid token.
-    """
+    """Returns a token; raises ValueError, which does not reveal the token, if invalid."""
     fits = isinstance(token, str) and FEWEST_CHARACTERS <= len(token) <= _MOST_CHARACTERS
-    # Blanks at the ends are invisible and may exist on one host only.
+    # Blanks at the ends are invisible, and may exist on one host only.
     if not fits or not token.isascii() or not token.isprintable() or token != token.strip():
         received = f"{len(token)} characters" if isinstance(token, str) else type(token).__name__
         raise ValueError(
@@ -65,5 +45,5 @@ def seal(token: str, *fields: str) -> str:
 
 
 def is_seal(sealed: str, token: str, *fields: str) -> bool:
-    """Returns True if a text is the `seal` of these fields, compared in constant time."""
+    """Returns True if a text is the `seal` of these fields, in constant time."""
     return hmac.compare_digest(sealed.encode(), seal(token, *fields).encode())

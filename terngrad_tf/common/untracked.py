@@ -6,12 +6,6 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Untracked:
-    """Hides a value from Keras and `tf.train.Checkpoint`.
-
-    Both save the variables, lists and optimizers that they find among an optimizer's attributes.
-
-    Attributes:
-        value: the hidden value.
-    """
+    """Hides a value from Keras and `tf.train.Checkpoint`, which save an optimizer's attributes."""
 
     value: Any

@@ -1,6 +1,6 @@
 """Starts the processes of a cluster, watches them, and ends them together: `terngrad run`.
 
-Imports no TensorFlow, so that a mistyped option is reported at once.
+Imports no TensorFlow.
 """
 
 from terngrad_tf.launcher.agent import Agent

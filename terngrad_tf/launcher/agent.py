@@ -1,8 +1,7 @@
 """Starts and ends the processes of one machine on request of a coordinator.
 
-`main`, which `terngrad run` starts on other machines over ssh, reads messages from standard input
-and writes its own to standard output, one JSON object per line. When standard input ends, because
-the coordinator or the connection is gone, the agent ends its processes.
+`main`, started over ssh on other machines, reads messages from standard input and writes its own to
+standard output, one JSON object per line. It ends its processes when standard input ends.
 
 Messages to the agent:
     {"start": {"folder": str, "command": [str], "environment": {str: str},
@@ -37,22 +36,17 @@ from terngrad_tf.launcher.supervisor import end_with_parent
 from terngrad_tf.version import __version__
 
 HEARTBEAT_SECONDS = 5.0
-# Streams of a process, by their numbers.
 _OUTPUT, _ERRORS = 1, 2
-# How long processes may take to end after SIGTERM, if the coordinator is gone.
+# Time to end after SIGTERM if the coordinator is gone.
 _ORPHAN_SECONDS = 10.0
-# End of a process's output that is kept, to report its last line.
+# Kept to report the last line.
 _TAIL_BYTES = 2000
-# Time for readers to read an ended process's output; its own children may hold the pipe open.
+# Time to read an ended process's output; its children may hold the pipe open.
 _DRAIN_SECONDS = 2.0
 
 
 class Agent:
-    """Runs processes and reports their output and exit statuses.
-
-    Args:
-        report: function of a message, called by several threads.
-    """
+    """Runs processes and reports their output and exit statuses, from several threads."""
 
     def __init__(self, report: Callable[[dict[str, Any]], None]) -> None:
         self._report = report
@@ -75,7 +69,7 @@ class Agent:
     def signal(self, number: int) -> None:
         """Sends a signal to all running processes and their children."""
         for process in list(self._processes.values()):
-            # Not yet reaped, so that the process id cannot belong to another process.
+            # Not reaped yet: no other process can have the id.
             with self._lock:
                 if process.returncode is None:
                     try:
@@ -84,7 +78,7 @@ class Agent:
                         pass
 
     def end(self, seconds: float = _ORPHAN_SECONDS) -> None:
-        """Ends all processes: SIGTERM, then SIGKILL for those still running after some seconds."""
+        """Ends all processes: SIGTERM, then SIGKILL after some seconds."""
         self.signal(signal.SIGTERM)
         for waiter in self._waiters:
             waiter.join(seconds)
@@ -103,7 +97,7 @@ class Agent:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                # Ctrl-C at a terminal reaches only the launcher, which forwards it once.
+                # Ctrl-C must reach only the launcher, which forwards it once.
                 start_new_session=True,
                 preexec_fn=end_with_parent,
             )
@@ -121,7 +115,7 @@ class Agent:
         ]
         for reader in readers:
             reader.start()
-        # Waits without reaping, so that a signal cannot reach a new process with the same id.
+        # No reaping, so that no signal reaches a new process with the same id.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         for reader in readers:
             reader.join(_DRAIN_SECONDS)
@@ -140,7 +134,7 @@ class Agent:
 
 
 class _Refused(Exception):
-    """Processes were not started; holds the reason and advice for another machine."""
+    """Holds the reason and advice for another machine."""
 
 
 def _check(job):
@@ -159,10 +153,10 @@ def _check(job):
 
 
 def _cannot_listen(port):
-    """Returns the reason why this machine cannot listen on a TCP port; None if it can."""
+    """Returns why this machine cannot listen on a TCP port, or None."""
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As TensorFlow's server does: ignores an earlier run's connections that still close.
+        # As TensorFlow's server: ignores closing connections.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
@@ -174,12 +168,7 @@ def _cannot_listen(port):
 
 
 def serve(incoming: Iterable[bytes], report: Callable[[dict[str, Any]], None]) -> None:
-    """Runs an agent until a stream of messages ends, and then ends its processes.
-
-    Args:
-        incoming: lines of JSON, such as a binary stream.
-        report: function of a message of the agent.
-    """
+    """Runs an agent until `incoming`, lines of JSON, ends; then ends its processes."""
     agent = Agent(report)
     report({"hello": {"version": __version__, "time": time.time()}})
     gone = threading.Event()
@@ -200,9 +189,9 @@ def serve(incoming: Iterable[bytes], report: Callable[[dict[str, Any]], None]) -
 
 
 def main() -> int:
-    """Runs the agent on standard input and output. Returns the exit status."""
+    """Runs the agent; returns the exit status."""
     output, lock = os.fdopen(os.dup(1), "wb"), threading.Lock()
-    # Other prints must not mix with the messages.
+    # Prints must not mix with messages.
     os.dup2(2, 1)
     # The coordinator decides when to end.
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -214,7 +203,7 @@ def main() -> int:
                 output.write(json.dumps(message).encode() + b"\n")
                 output.flush()
         except OSError:
-            pass  # the coordinator is gone, and so is standard input
+            pass  # the coordinator is gone
 
     serve(sys.stdin.buffer, report)
     return 0

@@ -1,8 +1,7 @@
 """Runs that continue after their terminal closes, and their end: `terngrad run --background`.
 
-A run is named by its log. Beside the log, `LOG.pid` holds the process's id, its start time, and the
-machine's boot id, so that a later process with the same id is never mistaken for it. Processes are
-never ended by name. Linux only.
+A run is named by its log. `LOG.pid` holds the process's id, its start time, and the machine's boot
+id, which distinguish it from later processes with the same id. Linux only.
 """
 
 import contextlib
@@ -19,29 +18,27 @@ from collections.abc import Callable, Iterator
 
 from terngrad_tf.common import files
 
-# How long a run may take to end: `terngrad run` gives its processes 90 s to save, by default.
+# By default, `terngrad run` gives its processes 90 s to save.
 GRACE_SECONDS = 120.0
 _STARTED = b"started"
 # Process id, start time, boot id.
 _PID_FILE = re.compile(rb"([0-9]{1,10}) ([0-9]+ [0-9a-f-]+)\s*")
 _LONGEST_PID_FILE = 200
-_START_TIME = 19  # field 22 of /proc/PID/stat; the fields after the name begin with the third
+_START_TIME = 19  # field 22 of /proc/PID/stat; `fields` begin with the third
 
 Result = tuple[int, str | None]
 
 
 class BackgroundError(Exception):
-    """An error that the user can fix, on one line."""
+    """An error that the user can fix."""
 
 
 def start(log: str | os.PathLike, run: Callable[[Callable[[], None]], Result]) -> Result:
     """Runs a function in a new process and session, which appends its output to a log.
 
-    Call it in a process with a single thread. Returns when the function reports that all has
-    started, or ends.
+    Call it in a process with a single thread. Returns when the function reports its start, or ends.
 
     Args:
-        log: path of the log; its folder is made.
         run: function of a function to call when all has started. Returns an exit status and the
             reason for it, or None.
 
@@ -49,7 +46,7 @@ def start(log: str | os.PathLike, run: Callable[[Callable[[], None]], Result]) -
         The exit status and a line for the terminal: 0 after the start, else those of `run`.
 
     Raises:
-        BackgroundError: the log cannot be written to, or a run with this log is running.
+        BackgroundError: the log is not writable, or its run is running.
     """
     log = pathlib.Path(log).absolute()
     with _locked(log.parent) as lock, _opened_log(log) as output:
@@ -76,28 +73,18 @@ def start(log: str | os.PathLike, run: Callable[[Callable[[], None]], Result]) -
 
 
 def pid_file(log: str | os.PathLike) -> pathlib.Path:
-    """Returns the path of the file that holds the process of a run.
-
-    Args:
-        log: path of the run's log.
-    """
+    """Returns the path of the file with the process's id of a log's run."""
     return pathlib.Path(f"{os.fspath(log)}.pid")
 
 
 def stop(log: str | os.PathLike, grace_seconds: float = GRACE_SECONDS) -> int | None:
-    """Ends the run of a log and waits for its end.
-
-    Sends SIGTERM, and SIGKILL if the run does not end.
+    """Ends a log's run, waits for its end, and returns the process's id; None if already ended.
 
     Args:
-        log: path of the log that `start` was given.
-        grace_seconds: seconds between the two signals. Default 120.
-
-    Returns:
-        The process's id; None if it had already ended.
+        grace_seconds: time between SIGTERM and SIGKILL.
 
     Raises:
-        BackgroundError: the run belongs to another user, or the pid file is no such file.
+        BackgroundError: the run belongs to another user, or the pid file is invalid.
     """
     path = pid_file(log)
     pid = running_process(path)
@@ -113,13 +100,10 @@ def stop(log: str | os.PathLike, grace_seconds: float = GRACE_SECONDS) -> int | 
 
 
 def running_process(path: pathlib.Path) -> int | None:
-    """Returns the id of the process that a pid file names; None if the process is gone.
-
-    Args:
-        path: path of the pid file.
+    """Returns the process's id in a pid file; None if the process has ended.
 
     Raises:
-        BackgroundError: the file is no such file, or cannot be read.
+        BackgroundError: the file is invalid.
     """
     try:
         with files.open_regular(path) as file:
@@ -148,7 +132,7 @@ def _locked(folder: pathlib.Path) -> Iterator[int]:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor
     finally:
-        # The new process has it, too, and keeps the lock until its pid file is written.
+        # The new process keeps the lock until its pid file is written.
         os.close(descriptor)
 
 
@@ -212,7 +196,7 @@ def _signal(pid, number):
 def _identity(pid):
     """Returns start time and boot id of a process; None if it is gone or a zombie.
 
-    Ticks since boot are stable, while the clock may be changed.
+    The time is in ticks since boot, because the clock may be changed.
     """
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")

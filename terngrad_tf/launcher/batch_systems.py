@@ -1,10 +1,10 @@
-"""A machine's place among the machines of a job, as batch systems report it."""
+"""A machine's place in a job, as batch systems report it."""
 
 import dataclasses
 import re
 from collections.abc import Mapping
 
-# Range of the ports for programs, selected by the job's number.
+# Port range, indexed by the job's number.
 _FIRST_PORT = 20000
 _NUM_PORTS = 10000
 _BRACKETS = re.compile(r"([^,\[]+)\[([0-9]+)[^\]]*\](.*?)(?:,|$)")
@@ -18,7 +18,7 @@ class Place:
         num_nodes: number of machines, or of tasks if several run on one machine.
         node: number of this one, from 0.
         chief: host and port of number 0.
-        name: this machine's name for the others; "" for the address from which it connects.
+        name: name for the others; "" for the address from which it connects.
         offset: number of ports that other tasks on this machine use.
     """
 
@@ -32,11 +32,8 @@ class Place:
 def slurm_place(environment: Mapping[str, str]) -> Place | None:
     """Returns the place of a task of `srun`; None outside of `srun` and for a single task.
 
-    Args:
-        environment: environment variables.
-
     Raises:
-        ValueError: a variable of Slurm is missing or invalid.
+        ValueError: a variable is missing or invalid.
     """
     if "SLURM_PROCID" not in environment or int(environment.get("SLURM_NTASKS", "1")) == 1:
         return None
@@ -57,9 +54,6 @@ def slurm_place(environment: Mapping[str, str]) -> Place | None:
 def first_host(nodes: str) -> str:
     """Returns the first host of a list in Slurm's format.
 
-    Args:
-        nodes: such as "gpu[01-04,07],login".
-
     Example:
         >>> first_host("gpu[01-04,07],login")
         'gpu01'
@@ -69,12 +63,7 @@ def first_host(nodes: str) -> str:
 
 
 def kubernetes_node(environment: Mapping[str, str], host_name: str) -> int | None:
-    """Returns the number of an Indexed Job's or StatefulSet's pod; None outside of Kubernetes.
-
-    Args:
-        environment: environment variables.
-        host_name: name of the machine.
-    """
+    """Returns the number of an Indexed Job's or StatefulSet's pod; None outside of Kubernetes."""
     if "JOB_COMPLETION_INDEX" in environment:
         return int(environment["JOB_COMPLETION_INDEX"])
     number = host_name.rpartition("-")[2]

@@ -17,7 +17,7 @@ from terngrad_tf.launcher.nodes import LostError, clock_remark, explain_ssh, ssh
 
 _ANSWER_SECONDS = 20.0
 _SEND_SECONDS = 0.4
-# A link slower than this fraction of the median is reported.
+# Share of the median below which a link is slow.
 _SLOW_SHARE = 0.5
 _MUST_BE_ALIKE = ("terngrad_tf", "tensorflow", "keras")
 
@@ -27,11 +27,10 @@ class Link:
     """One direction of the connection between two machines.
 
     Attributes:
-        source: name of the machine that connects and sends.
-        target: name of the other machine.
+        source: machine that connects and sends.
+        target: other machine.
         round_trip: seconds; None if `failure`.
-        bits_per_second: None if `failure`.
-        failure: reason why the link cannot be used; None if it can.
+        failure: reason why the link cannot be used, or None.
     """
 
     source: str
@@ -46,10 +45,9 @@ class Findings:
     """Results of `check`.
 
     Attributes:
-        machines: {name: result of `probe.describe`} for each machine that answers.
-        links: list of `Link`.
-        faults: lines, each naming a machine at fault; training would fail.
-        remarks: lines about possibly intended differences, such as between clocks.
+        machines: {name: result of `probe.describe`} of answering machines.
+        faults: lines that name machines with which training would fail.
+        remarks: lines about possibly intended differences.
     """
 
     machines: dict[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
@@ -108,18 +106,12 @@ def check(
     environment: Mapping[str, str],
     report: Callable[[str], None],
 ) -> Findings:
-    """Describes machines and measures the links between all of them, in both directions.
+    """Describes machines and measures all links between them, in both directions.
 
     Args:
-        hosts: list of `Host`.
         port: TCP port on which each machine listens.
-        python: path of the Python interpreter on other machines.
-        options: further options of ssh.
-        environment: variables for Python on other machines.
+        python, options, environment: see `machines.Remote`.
         report: function of a line of progress.
-
-    Returns:
-        `Findings`.
     """
     found = Findings()
     report(f"asking {len(hosts)} machines")
@@ -142,7 +134,7 @@ def check(
 def _tell_all(pool, machines, found):
     def ask(machine):
         try:
-            # The first answer also waits for ssh and Python; the second measures the time.
+            # The first answer also waits for ssh and Python.
             machine.ask({"tell": True})
             start = time.time()
             told = machine.ask({"tell": True})["told"]
@@ -171,7 +163,7 @@ def _listen_all(pool, machines, port, found):
 
 
 def _rounds(machines):
-    """Yields lists of pairs without common machines, until all have met, in both directions."""
+    """Yields lists of disjoint pairs, until all machines have met, in both directions."""
     left = list(itertools.permutations(machines, 2))
     while left:
         used, pairs = set(), []

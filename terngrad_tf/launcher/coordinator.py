@@ -14,17 +14,16 @@ from terngrad_tf.launcher.nodes import SILENCE_SECONDS, LostError, Node, wait_se
 from terngrad_tf.launcher.supervisor import STATUS_NEWCOMERS
 from terngrad_tf.launcher.tasks import end_of, shell_line, tasks_of, variables
 
-# Status of a process that ends because another one failed.
+# A process ended because another one failed.
 STATUS_PEER = 3
 # A machine cannot be used.
 STATUS_NODE = 2
-# Time for other processes to end by themselves after a failure, and after SIGTERM.
+# Times to end after a failure, and after SIGTERM.
 _SETTLE_SECONDS = 4.0
 _END_SECONDS = 4.0
-# Interval at which the coordinator looks for lost machines.
 _PROBE_SECONDS = 15.0
 _POLL_SECONDS = 0.5
-# A machine for which the run waits longer is named. ssh needs up to 15 s to fail.
+# A longer wait is reported. ssh needs up to 15 s to fail.
 _PATIENCE_SECONDS = 20.0
 # Mistakes in a command appear within this time.
 _STARTED_SECONDS = 3.0
@@ -36,17 +35,15 @@ class Plan:
     """Command to run, and rules for restarts.
 
     Attributes:
-        command: the command of every process.
-        folder: absolute path of the working folder of the processes on every machine.
-        script: path of a file in the command that every machine must have; None for none.
+        folder: absolute path of the working folder on every machine.
+        script: path of a file that every machine must have, or None.
         environment: variables for all processes.
-        each: further variables of each worker, in order; empty, the default, for none.
-        num_servers: how many processes, the last ones, are parameter servers. Default 0.
-        max_restarts: how often to restart all processes after a failure. Default 0.
-        min_workers: minimum number of processes to continue with after losing machines; 0, the
-            default, for all.
-        grace_seconds: how long processes may take to end after Ctrl-C and SIGTERM. Default 90.
-        start_timeout: how long to wait for unreachable machines. Default 600 s.
+        each: further variables of each worker.
+        num_servers: number of parameter servers, the last processes.
+        max_restarts: number of restarts of all processes after failures.
+        min_workers: number of processes to continue with after losing machines; 0 for all.
+        grace_seconds: time to end after Ctrl-C and SIGTERM.
+        start_timeout: seconds to wait for unreachable machines.
     """
 
     command: Sequence[str]
@@ -67,12 +64,11 @@ class _Attempt:
 
     Attributes:
         running: machine of each running process, by rank.
-        failures: (status, line, whether others may be the cause) of each failed process and lost
-            machine, in order.
-        deadlines: (time, signal to send to all processes at that time).
-        told: the signal sent by the user, or None.
-        lost: machines that were lost.
-        grows: whether processes were asked to end because a machine came back.
+        failures: (status, line, whether others may be the cause) of failed processes and lost
+            machines.
+        deadlines: (time, signal to send to all processes).
+        told: the user's signal, or None.
+        grows: whether processes must end because a machine came back.
     """
 
     running: dict[int, Node]
@@ -100,11 +96,10 @@ class Coordinator:
     """Runs a plan on machines.
 
     Args:
-        plan: `Plan`.
         nodes: machines, the chief's first.
-        write: function of (name of the process, stream, line), called for each line of a process.
+        write: function of (process's name, stream, line).
         report: function of a line about the run itself.
-        started: function to call when all processes have run for some seconds. Default: none.
+        started: called when all processes have run for some seconds.
     """
 
     def __init__(
@@ -126,7 +121,7 @@ class Coordinator:
         self._told: int | None = None
 
     def tell(self, number: int) -> None:
-        """Records a signal that this process received; for signal handlers."""
+        """Records a received signal; for signal handlers."""
         self._told = number
         self._events.put((None, {"told": number}))
 
@@ -134,8 +129,8 @@ class Coordinator:
         """Runs the plan to its end.
 
         Returns:
-            The exit status and the last line; the line is None after success. The status is the
-            failed process's, or 128 plus the number of the signal that ended it.
+            The exit status (the failed process's, or 128 plus its signal) and the last line, None
+            after success.
         """
         status, line = 1, None
         try:
@@ -162,7 +157,7 @@ class Coordinator:
             attempt = self._run_once()
             for node in attempt.lost:
                 self._open.remove(node)
-                # May take long if the machine is frozen.
+                # Slow if the machine is frozen.
                 threading.Thread(target=node.close, daemon=True).start()
             failure = attempt.failure()
             if attempt.told is not None:
@@ -184,7 +179,7 @@ class Coordinator:
             return 0, None
         if attempt.told == signal.SIGINT:
             return 128 + attempt.told, "interrupted"
-        # Programs that save before they end have their own status.
+        # Programs that save have their own status.
         statuses = [status for status, *_ in attempt.failures if status < 128]
         return (statuses or [128 + attempt.told])[0], f"ended by {name}"
 
@@ -201,17 +196,17 @@ class Coordinator:
             if closed and self._plan.min_workers and self._slots() >= self._plan.min_workers:
                 self._report(f"going on without: {missing}")
                 break
-            # Errors at the start are final; a machine that was lost may come back.
+            # At the start, errors are final; later, machines may come back.
             if closed and (is_first or time.monotonic() > deadline):
                 raise LostError(missing)
             if closed:
                 self._check_told()
                 time.sleep(_RETRY_SECONDS)
-        # The order of machines decides who is the chief.
+        # The order decides who is the chief.
         self._open.sort(key=self._nodes.index)
 
     def _try_all(self, nodes):
-        """Returns, for each machine, the error of opening it, or None."""
+        """Opens machines; returns each one's error, or None."""
         errors, done = {}, queue.SimpleQueue()
 
         def open_node(node):
@@ -222,7 +217,7 @@ class Coordinator:
             done.put(node)
 
         for node in nodes:
-            # Daemon threads, so that signals can end the run while it waits for a machine.
+            # Daemon threads: signals can end the wait.
             threading.Thread(target=open_node, args=(node,), daemon=True).start()
         waiting, is_told = set(nodes), False
         begin = time.monotonic()
@@ -246,8 +241,8 @@ class Coordinator:
         return sum(node.slots for node in self._open)
 
     def describe(self) -> list[str]:
-        """Returns a line for each process that `run` would start: where, and which command."""
-        # Without what this shell has, and without the secret.
+        """Returns a line for each process: where, and which command."""
+        # Without this shell's variables and the secret.
         known = {**os.environ, tokens.VARIABLE: self._plan.environment.get(tokens.VARIABLE)}
         shown = {k: v for k, v in self._plan.environment.items() if known.get(k) != v}
         return [
@@ -264,7 +259,7 @@ class Coordinator:
         found = []
         for rank, (node, slot) in enumerate(places):
             own = variables(self._tasks, addresses, rank)
-            # Workers keep their variables if machines before theirs are lost.
+            # Workers keep their variables if earlier machines are lost.
             position = everywhere.index((node, slot))
             own |= self._plan.each[position] if position < len(self._plan.each) else {}
             port = int(addresses[rank].rpartition(":")[2])
@@ -297,7 +292,7 @@ class Coordinator:
         return attempt
 
     def _forget_events(self):
-        """Drops events of an earlier start's processes; keeps signals and remarks."""
+        """Drops events of earlier processes; keeps signals and remarks."""
         kept = []
         while not self._events.empty():
             event = self._events.get()
@@ -345,7 +340,7 @@ class Coordinator:
             attempt.grows = True
             self._end(attempt, signal.SIGTERM, self._plan.grace_seconds)
         elif "told" in message:
-            # A second signal ends the processes at once.
+            # A second signal kills.
             if attempt.told is not None:
                 self._signal(attempt, signal.SIGKILL)
             else:
@@ -365,7 +360,7 @@ class Coordinator:
         attempt.failures.append((status, line, is_told))
         if len(attempt.failures) > 1 or attempt.told is not None or attempt.grows:
             return
-        # Other processes may report their reasons; one of them may be the cause.
+        # Other processes may report the cause.
         settled = time.monotonic() + _SETTLE_SECONDS
         attempt.deadlines = [
             (settled, signal.SIGTERM),

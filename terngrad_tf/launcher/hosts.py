@@ -21,8 +21,7 @@ class Host:
 
     Attributes:
         name: host name or IP address, without brackets for IPv6.
-        slots: number of processes.
-        user: user name for ssh. Default: "" (ssh's choice).
+        user: user name for ssh; "" for ssh's choice.
     """
 
     name: str
@@ -33,11 +32,7 @@ class Host:
         return self.name
 
     def address(self, port: int) -> str:
-        """Returns `host:port`, with brackets for IPv6.
-
-        Args:
-            port: TCP port.
-        """
+        """Returns `host:port`, with brackets for IPv6."""
         return f"[{self.name}]:{port}" if ":" in self.name else f"{self.name}:{port}"
 
     @property
@@ -46,7 +41,7 @@ class Host:
         return f"{self.user}@{self.name}" if self.user else self.name
 
     def is_local(self) -> bool:
-        """Returns True if a socket can listen on the address, so it is this machine's."""
+        """Returns True if a socket can listen on the address."""
         try:
             found = socket.getaddrinfo(self.name, 0, type=socket.SOCK_STREAM)
         except OSError:
@@ -54,7 +49,7 @@ class Host:
         return any(_can_bind(family, address) for family, _, _, _, address in found)
 
     def is_loopback(self) -> bool:
-        """Returns True if the name refers to each machine itself."""
+        """Returns True if the name means each machine itself."""
         if self.name == "localhost":
             return True
         try:
@@ -73,13 +68,7 @@ def _can_bind(family, address):
 
 
 def parse_hosts(text: str) -> list[Host]:
-    """Parses a comma-separated list of machines such as "host1,me@host2:2,[fe80::1]:4".
-
-    Args:
-        text: `[user@]host[:slots]` for each machine, with brackets for IPv6 addresses.
-
-    Returns:
-        List of `Host`.
+    """Parses "[user@]host[:slots],...", with brackets for IPv6: "host1,me@host2:2,[fe80::1]:4".
 
     Raises:
         ValueError: an entry has another form, or a machine is repeated.

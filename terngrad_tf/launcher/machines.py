@@ -1,4 +1,4 @@
-"""The machines of a run, from lists of hosts, of addresses, or from a rank table."""
+"""The machines of a run."""
 
 import contextlib
 import dataclasses
@@ -26,13 +26,13 @@ _NOT_COPIED = (".git", ".venv*", "__pycache__")
 
 @dataclasses.dataclass(frozen=True)
 class Remote:
-    """How other machines are reached, and what runs there.
+    """How to reach other machines, and what runs there.
 
     Attributes:
-        python: path of Python on the other machines.
+        python: path of Python.
         options: further options of ssh.
-        environment: variables for Python there.
-        sync: function of a host, which prepares it; None for no preparation. Default None.
+        environment: variables for Python.
+        sync: prepares a host.
     """
 
     python: str
@@ -42,11 +42,7 @@ class Remote:
 
 
 class ElsewhereNode:
-    """A machine on which somebody else starts the process, at an address that is known.
-
-    Args:
-        address: `host:port` of the process.
-    """
+    """A machine on which the process, at `host:port`, is started by somebody else."""
 
     beats = False
 
@@ -64,7 +60,7 @@ class ElsewhereNode:
         return self._address
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """See `Node`; there is nothing to wait for."""
+        """See `Node`; every process ends at once."""
         for process in message.get("start", {}).get("processes", ()):
             self._events.put((self, {"exit": [process["rank"], 0, ""]}))
 
@@ -77,33 +73,17 @@ class ElsewhereNode:
 
 
 def from_hosts(hosts: Sequence[Host], first_port: int, remote: Remote) -> list[Node]:
-    """Returns a node for each host; its processes take consecutive ports.
-
-    Args:
-        hosts: list of `Host`.
-        first_port: port of a host's first process.
-        remote: how to reach hosts that are not this machine.
-    """
+    """Returns a node for each host; its processes take consecutive ports."""
     return [_node(host, list(range(first_port, first_port + host.slots)), remote) for host in hosts]
 
 
 def from_addresses(addresses: Sequence[str], remote: Remote) -> list[Node]:
-    """Returns a node for each process.
-
-    Args:
-        addresses: `host:port` of each process.
-        remote: how to reach hosts that are not this machine.
-    """
+    """Returns a node for each process at `host:port`."""
     return [_node(*_host_and_port(address), remote) for address in addresses]
 
 
 def local_part(addresses: Sequence[str], ranks: Sequence[int]) -> list[Node]:
-    """Returns nodes that start some processes of a cluster on this machine, and no others.
-
-    Args:
-        addresses: `host:port` of all processes.
-        ranks: positions of this machine's processes.
-    """
+    """Returns nodes that start only some ranks of a cluster, on this machine."""
     return [
         LocalNode(*_host_and_port(address)) if rank in ranks else ElsewhereNode(address)
         for rank, address in enumerate(addresses)
@@ -111,11 +91,7 @@ def local_part(addresses: Sequence[str], ranks: Sequence[int]) -> list[Node]:
 
 
 def on_this_machine(count: int) -> list[Node]:
-    """Returns the node of processes on unused ports of this machine.
-
-    Args:
-        count: number of processes.
-    """
+    """Returns a node of `count` processes on unused ports of this machine."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for sock in sockets:
@@ -126,10 +102,6 @@ def on_this_machine(count: int) -> list[Node]:
 
 def first_slots(hosts: Sequence[Host], count: int) -> list[Host]:
     """Returns the hosts with the first `count` slots.
-
-    Args:
-        hosts: list of `Host`.
-        count: number of processes.
 
     Raises:
         ValueError: there are fewer slots.
@@ -147,15 +119,7 @@ def first_slots(hosts: Sequence[Host], count: int) -> list[Host]:
 
 
 def copy_folder(host: Host, options: Sequence[str]) -> None:
-    """Copies the working folder to the same path on a host, without environments and history.
-
-    Args:
-        host: `Host`.
-        options: further options of ssh.
-
-    Raises:
-        LostError: the folder cannot be copied.
-    """
+    """Copies the working folder to the same path on a host, without environments and history."""
     folder = os.getcwd()
     commands = ["mkdir", "-p", folder], ["tar", "-xzf", "-", "-C", folder]
     unpacked = " && ".join(map(shlex.join, commands))

@@ -15,15 +15,15 @@ from terngrad_tf.launcher.agent import HEARTBEAT_SECONDS, Agent
 from terngrad_tf.launcher.hosts import Host
 from terngrad_tf.version import __version__
 
-# A machine that is silent this long is lost.
+# Silence after which a machine is lost.
 SILENCE_SECONDS = 4 * HEARTBEAT_SECONDS
 _CONNECT_SECONDS = 15
-# Never asks for a password, and detects silently broken connections.
+# Never asks for a password, and detects broken connections.
 _SSH = (
     *("ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_SECONDS}"),
     *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 )
-# Larger differences between clocks make logs and certificates hard to use.
+# Larger differences make logs and certificates hard to use.
 SKEW_SECONDS = 2.0
 _OLDEST_PYTHON = (3, 10)
 ENDED_BY_SSH = 255
@@ -33,19 +33,19 @@ Event = tuple["Node", dict[str, Any]]
 
 
 class LostError(Exception):
-    """A machine is unreachable, or cannot do what was requested."""
+    """A machine is unreachable, or cannot do the request."""
 
 
 class Node(Protocol):
     """A machine and the connection to it.
 
-    The agent's messages are put into a queue as pairs of the node and the message, and so is
-    `{"lost": reason}` when the connection ends.
+    Its queue receives (node, message of the agent); a lost node's last message is `{"lost":
+    reason}`.
 
     Attributes:
-        name: str, for messages to users.
+        name: name for users.
         slots: number of processes.
-        beats: whether the agent regularly reports that it is alive.
+        beats: whether the agent reports regularly that it is alive.
     """
 
     name: str
@@ -57,29 +57,24 @@ class Node(Protocol):
         ...
 
     def address(self, slot: int) -> str:
-        """Returns `host:port` of the process in a slot, as other machines reach it."""
+        """Returns a process's `host:port` for other machines."""
         ...
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Sends the agent a message; if that fails, the message is dropped and the node lost."""
+        """Sends the agent a message; if that fails, drops it, and the node is lost."""
         ...
 
     def close(self) -> None:
-        """Ends the connection and, with it, all running processes."""
+        """Ends the connection and all running processes."""
         ...
 
     def reaches(self) -> bool:
-        """Returns True if the machine, which was lost, can be opened again."""
+        """Returns True if the lost machine can be opened again."""
         ...
 
 
 class LocalNode:
-    """This machine.
-
-    Args:
-        host: `Host`.
-        ports: one port per slot.
-    """
+    """This machine, with one port per slot."""
 
     beats = False
 
@@ -111,14 +106,10 @@ class LocalNode:
 
 
 class SshNode:
-    """Another machine, reached over ssh with a key.
+    """Another machine, reached over ssh with a key; see `machines.Remote`.
 
     Args:
-        host: `Host`.
         ports: one port per slot.
-        python: path of the remote Python interpreter, which has terngrad_tf.
-        options: list of str, further options of ssh.
-        environment: variables for the remote agent, such as PYTHONPATH.
     """
 
     beats = True
@@ -198,7 +189,7 @@ class SshNode:
             self._process.stdin.flush()
 
     def close(self) -> None:
-        """See `Node`; waits until the agent has ended its processes."""
+        """See `Node`; waits for the end of the agent's processes."""
         process, self._process = self._process, None
         with contextlib.suppress(OSError):
             process.stdin.close()
@@ -218,15 +209,7 @@ class SshNode:
 def ssh_command(
     host: Host, options: Sequence[str], python: str, environment: Mapping[str, str], module: str
 ) -> list[str]:
-    """Returns the command that runs a module of this package on another machine.
-
-    Args:
-        host: `Host`.
-        options: further options of ssh.
-        python: path of the remote interpreter.
-        environment: variables of the interpreter.
-        module: name of a module with `main`.
-    """
+    """Returns the command that runs a module's `main` on another machine."""
     oldest = ".".join(map(str, _OLDEST_PYTHON))
     code = (
         f"import sys; sys.version_info >= {_OLDEST_PYTHON} or"
@@ -240,13 +223,10 @@ def ssh_command(
 
 
 def explain_ssh(status: int, last: str, python: str, is_connected: bool = False) -> str:
-    """Returns the reason why a Python program started over ssh ended.
+    """Returns why a Python program started over ssh ended, given ssh's status and last error.
 
     Args:
-        status: exit status of ssh.
-        last: last line of its errors.
-        python: path of the remote interpreter.
-        is_connected: whether the program had answered before. Default False.
+        is_connected: whether the program had answered.
     """
     if status == _NO_PROGRAM:
         return f"has no program {python}; name its Python by --python"
@@ -267,29 +247,19 @@ def _read_errors(process, errors):
 
 
 def check_version(name: str, hello: Mapping[str, Any]) -> None:
-    """Raises `LostError` unless an agent's first message has this version.
-
-    Args:
-        name: name of the agent's machine.
-        hello: the message.
-    """
+    """Raises `LostError` unless an agent's first message has this version."""
     version = hello.get("hello", {}).get("version")
     if version != __version__:
         raise LostError(f"{name} has terngrad_tf {version}, this machine {__version__}")
 
 
 def clock_remark(name: str, skew: float) -> str | None:
-    """Returns a line about a clock that differs from this machine's; None if they agree.
-
-    Args:
-        name: name of the machine.
-        skew: its time minus this machine's, in seconds.
-    """
+    """Returns a line about a clock `skew` seconds ahead of this one; None if they agree."""
     if abs(skew) <= SKEW_SECONDS:
         return None
     return f"the clock of {name} is {skew:+.0f} s off this machine's"
 
 
 def wait_seconds(deadline: float) -> float:
-    """Returns the seconds until a time of `time.monotonic`, at least 0."""
+    """Returns the seconds, at least 0, until a time of `time.monotonic`."""
     return max(0.0, deadline - time.monotonic())

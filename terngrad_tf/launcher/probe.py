@@ -35,8 +35,8 @@ def describe() -> dict[str, Any]:
     """Returns properties that must, or should, agree on all machines.
 
     Returns:
-        Dict of `terngrad_tf`, `python`, the `PACKAGES` (their versions, None if not installed),
-        `processor`, `cores` and `time`, seconds since the epoch.
+        Versions of `terngrad_tf`, `python` and the `PACKAGES` (None if not installed); `processor`,
+        `cores`, and `time`, seconds since the epoch.
     """
     told: dict[str, Any] = {"terngrad_tf": __version__, "python": platform.python_version()}
     for package in PACKAGES:
@@ -58,14 +58,7 @@ def _processor():
 
 
 def listen(port: int) -> None:
-    """Answers `reach` of other machines on a port until the process ends.
-
-    Args:
-        port: TCP port.
-
-    Raises:
-        OSError: the process cannot listen on the port.
-    """
+    """Answers `reach` of other machines on a TCP port until the process ends."""
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     server = socket.create_server(("", port), family=family, dualstack_ipv6=both)
@@ -96,19 +89,7 @@ def _answer(connection):
 
 
 def reach(host: str, port: int, seconds: float) -> tuple[float, float]:
-    """Measures the link to a listening machine.
-
-    Args:
-        host: name or address of the machine.
-        port: TCP port.
-        seconds: how long to send.
-
-    Returns:
-        Seconds of a round trip (the minimum of several) and bits per second.
-
-    Raises:
-        OSError: the machine cannot be reached.
-    """
+    """Returns the minimum seconds of a round trip to a listening machine, and bits per second."""
     with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as connection:
         connection.settimeout(10 * _CONNECT_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -147,7 +128,7 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Answers the questions on standard input. Returns the exit status."""
+    """Answers the questions; returns the exit status."""
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)
     return 0

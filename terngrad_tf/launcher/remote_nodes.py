@@ -1,8 +1,7 @@
 """Machines on which a user or a batch system starts the same command.
 
-The first machine listens, and the others connect. Each connection begins with one line of JSON from
-either side, in which both prove that they share a token, if any; the messages of
-`terngrad_tf.launcher.agent` follow.
+The first machine listens, and the others connect. Both sides first prove, in a line of JSON, that
+they share a token, if any; messages of `terngrad_tf.launcher.agent` follow.
 """
 
 import contextlib
@@ -22,21 +21,20 @@ from terngrad_tf.launcher.hosts import Host
 from terngrad_tf.launcher.nodes import Event, LostError, clock_remark
 from terngrad_tf.version import __version__
 
-# A stranger may keep a silent connection open for this long.
+# Limit for silent connections of strangers.
 _GREETING_SECONDS = 5.0
 _LONGEST_LINE = 1 << 20
 _RETRY_SECONDS = 1.0
-# A wait for the first machine is told after this time.
+# Wait for the first machine before a report.
 _PATIENCE_SECONDS = 10.0
 
 
 class Listener:
-    """Accepts the connections of other machines, one per machine number.
+    """Accepts other machines' connections, one per machine number.
 
     Args:
-        sock: listening socket.
         num_nodes: number of machines, including this one.
-        token: token that all machines must share; None for none.
+        token: token that all share, or None.
     """
 
     def __init__(self, sock: socket.socket, num_nodes: int, token: str | None) -> None:
@@ -48,11 +46,7 @@ class Listener:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def wait(self, node: int, timeout: float) -> tuple[socket.socket, Any, dict[str, Any]]:
-        """Returns the next connection of a machine, its stream, and its first message.
-
-        Args:
-            node: number of the machine, from 1.
-            timeout: seconds.
+        """Returns a machine's next connection, its stream, and its first message.
 
         Raises:
             LostError: the machine did not connect in time.
@@ -110,13 +104,7 @@ class Listener:
 
 
 class SocketNode:
-    """A machine on which a user started the command, and which connects to this one.
-
-    Args:
-        number: number of the machine, from 1.
-        listener: `Listener`.
-        timeout: seconds to wait for the machine.
-    """
+    """Machine `number`, from 1, on which a user started the command; it connects to this one."""
 
     beats = True
 
@@ -170,16 +158,7 @@ class SocketNode:
 
 @contextlib.contextmanager
 def listen(port: int, num_nodes: int, token: str | None) -> Iterator[Listener]:
-    """Listens for other machines in this context.
-
-    Args:
-        port: TCP port.
-        num_nodes: number of machines, including this one.
-        token: token that all machines must share; None for none.
-
-    Raises:
-        LostError: this machine cannot listen on the port.
-    """
+    """Listens for other machines; see `Listener`."""
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     try:
@@ -201,19 +180,18 @@ def join(
     report: Callable[[str], None],
     started: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Runs processes of this machine as the first machine requests, until the first one is done.
+    """Runs this machine's processes as the first machine requests, until that one is done.
 
     Args:
         chief: host and port of the first machine.
         node: number of this machine, from 1.
-        name: host name or address of this machine for the others; "" for the address from which it
-            connects.
+        name: host name or address for the others; "" for the address from which it connects.
         ports: one port per process.
-        token: token that all machines must share; None for none.
+        token: token that all machines share, or None.
         timeout: seconds to wait for the first machine.
-        write: function of (rank, stream, line) for each line of a process.
+        write: function of (rank, stream, line).
         report: function of a line about the run itself.
-        started: function to call when the first machine has admitted this one. Default: none.
+        started: called when the first machine has admitted this one.
 
     Returns:
         The first machine's last message, `{"over": [status, line]}`; empty if it is gone.
@@ -242,10 +220,10 @@ def join(
             yield line
 
     def tell(number, _):
-        # Use another thread, since the current one may be inside `answer`.
+        # The current thread may be inside `answer`.
         threading.Thread(target=answer, args=({"told": number},), daemon=True).start()
 
-    # The first machine decides on the effect of a signal for all machines.
+    # The first machine decides what a signal does.
     before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with connection:

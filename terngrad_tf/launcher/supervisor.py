@@ -6,20 +6,19 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
-# How long a process may take to end after a signal: 60 s for a running step, and TensorFlow needs
-# time to shut down.
+# 60 s for a running step, and time for TensorFlow to shut down.
 GRACE_SECONDS = 90.0
 
 _STOPPING = {signal.SIGINT, signal.SIGTERM}
 _WATCHED = _STOPPING | {signal.SIGCHLD}
-# Exit status of programs that saved in order to restart with more workers, and its meaning.
+# Programs saved in order to restart with more workers.
 STATUS_NEWCOMERS = 76
 EXPECTED = {STATUS_NEWCOMERS: "saved, and starts again with further workers"}
 
-# Linux: the signal that a process receives when its parent ends for any reason.
+# Linux: the signal at a parent's end.
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
-# `si_code` of a signal from the terminal, which all processes in its foreground receive.
+# `si_code` of a terminal's signal to all processes in its foreground.
 _FROM_TERMINAL = 128
 
 
@@ -33,17 +32,15 @@ def supervise(
     """Runs a command, and restarts it after a signal or an exit status of a temporary failure.
 
     All other ends are final, and so are Ctrl-C and SIGTERM, which end both processes. If this
-    process is killed, the other one receives SIGTERM. Linux only; call it in the main thread.
+    process is killed, the other receives SIGTERM. Linux only; call it in the main thread.
 
     Args:
-        command: list of str.
-        max_restarts: total number of restarts after unexpected ends.
-        passing: dict from exit statuses that allow a restart to their meanings.
+        passing: meanings of exit statuses that allow a restart.
         report: function of a line, called before each restart and when none is left.
-        expected: like `passing`, for statuses after which restarts are unlimited. Default: none.
+        expected: like `passing`, for unlimited restarts.
 
     Returns:
-        The exit status of the last process, or 128 plus the number of the signal that ended it.
+        The last exit status, or 128 plus the signal that ended the process.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     try:
@@ -69,7 +66,7 @@ def supervise(
 
 
 def _run(command, mask):
-    """Returns the exit status of one process, and whether the supervisor was asked to end."""
+    """Returns a process's exit status, and whether the supervisor was asked to end."""
     process = subprocess.Popen(command, preexec_fn=functools.partial(_prepare, mask))
     stopped = False
     while process.poll() is None:
@@ -87,14 +84,11 @@ def _run(command, mask):
 
 
 def end_with_parent() -> None:
-    """Lets this process receive SIGTERM when the thread that started it ends for any reason.
-
-    For `preexec_fn` of `subprocess.Popen`. Linux only.
-    """
+    """Lets this process receive SIGTERM when the thread that started it ends; for `preexec_fn`."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
 
 
 def _prepare(mask):
-    """Runs in the new process before its program: restores signals, and ties it to its parent."""
+    """Restores signals in the new process, and ties it to its parent."""
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     end_with_parent()

@@ -21,30 +21,15 @@ def build(
     dropout_keep_prob: float,
     seed: int,
 ) -> keras.Model:
-    """Builds five convolutions in two groups, then three dense layers.
+    """Builds five convolutions in two groups, then three dense layers; see `registry.build`.
 
-    The groups are joined after the second and after the last convolution. Each convolution is
-    batch-normalized before its ReLU, without bias. Logits are linear. 1001 classes and 224x224x3
-    images give 60,969,321 weights in 26 variables.
-
-    Args:
-        num_classes: width of the logits.
-        image_size: height and width of the input in pixels, at least 57.
-        channels: channels of the input.
-        weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss.
-        dropout_keep_prob: probability of keeping a unit of fc6 and fc7.
-        seed: integer; layer k draws its weights with seed + k, dropout uses the following seeds.
-
-    Returns:
-        A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
-        `[batch, num_classes]`.
-
-    Raises:
-        ValueError: the image is too small.
+    The groups are joined after the second and the last convolution. Each convolution is
+    batch-normalized before its ReLU, without bias. Dropout follows fc6 and fc7. Default images and
+    1001 classes give 60,969,321 weights in 26 variables.
 
     Source:
-        Krizhevsky et al., "ImageNet classification with deep convolutional neural networks",
-        NIPS 2012; sizes and initial values as in the TernGrad experiments (Wen et al., NIPS 2017).
+        Krizhevsky et al., "ImageNet classification with deep convolutional neural networks", NIPS
+        2012; sizes and initial values as in the TernGrad experiments (Wen et al., NIPS 2017).
     """
     parts.check_image_size("alexnet", image_size, _SMALLEST_IMAGE)
 

@@ -8,7 +8,7 @@ IMAGE_SIZE = 224
 CHANNELS = 3
 PREPROCESSING = "inception"
 
-_IMAGE_SIZES = (195, 226)  # for which the 5x5 window of fc6 leaves one pixel
+_IMAGE_SIZES = (195, 226)  # the 5x5 window of fc6 leaves one pixel
 
 
 def build(
@@ -19,25 +19,10 @@ def build(
     dropout_keep_prob: float,
     seed: int,
 ) -> keras.Model:
-    """Builds five convolutions and three dense layers without normalization; logits are linear.
+    """Builds five convolutions and three dense layers without normalization; see `registry.build`.
 
-    224x224x3 images give 50,308,009 weights for 1001 classes and 50,303,912 for 1000, in 16
-    variables.
-
-    Args:
-        num_classes: width of the logits.
-        image_size: height and width of the input in pixels, from 195 to 226.
-        channels: channels of the input.
-        weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss.
-        dropout_keep_prob: probability of keeping a unit of fc6 and fc7.
-        seed: integer; layer k draws its weights with seed + k, dropout uses the following seeds.
-
-    Returns:
-        A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
-        `[batch, num_classes]`.
-
-    Raises:
-        ValueError: the image is too small or too large.
+    Dropout follows fc6 and fc7. Default images give 50,308,009 weights for 1001 classes and
+    50,303,912 for 1000, in 16 variables.
 
     Source:
         Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014; sizes

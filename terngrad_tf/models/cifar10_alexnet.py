@@ -17,22 +17,10 @@ def build(
     dropout_keep_prob: float,
     seed: int,
 ) -> keras.Model:
-    """Builds two convolutions and three dense layers; logits are linear.
+    """Builds two convolutions and three dense layers; see `registry.build`.
 
-    10 classes give 1,068,298 weights for 24x24x3 images and 1,756,426 for 32x32x3, in 10 variables.
-
-    Args:
-        num_classes: width of the logits.
-        image_size: height and width of the input in pixels.
-        channels: channels of the input.
-        weight_decay: float d; only fc3 and fc4 add `d / 2 * sum(w**2)` of their kernels to the
-            loss.
-        dropout_keep_prob: ignored, since this network has no dropout.
-        seed: integer; layer k draws its weights with seed + k.
-
-    Returns:
-        A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
-        `[batch, num_classes]`.
+    Only fc3 and fc4 have weight decay; there is no dropout. 10 classes give 1,068,298 weights for
+    24x24x3 images and 1,756,426 for 32x32x3, in 10 variables.
 
     Source:
         Krizhevsky, cuda-convnet, 2011; sizes and initial values as in the TernGrad experiments

@@ -22,27 +22,16 @@ def build(
     dropout_keep_prob: float,
     seed: int,
 ) -> keras.Model:
-    """Builds one convolution, three stages of two-convolution blocks, and one dense layer.
+    """Builds a convolution, three stages of two-convolution blocks, and a dense layer.
 
-    A block adds its input to the output of its 3x3 convolutions before the last ReLU. If the size
-    changes, the shortcut takes every other pixel and pads missing channels with zeros, so that
-    shortcuts have no weights. Each convolution is batch-normalized, without bias. Logits are
-    linear. The number of weights does not depend on the image size.
+    See `registry.build`; there is no dropout. A block adds its input to the output of its 3x3
+    convolutions before the last ReLU. Shortcuts have no weights: if the size changes, they take
+    every other pixel and pad missing channels with zeros. Each convolution is batch-normalized,
+    without bias.
 
     Args:
-        name: name of the model.
         num_blocks: number of blocks per stage.
-        num_classes: width of the logits.
-        image_size: height and width of the input in pixels.
-        channels: channels of the input.
-        weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss. The
-            paper uses 1e-4.
-        dropout_keep_prob: ignored, since this network has no dropout.
-        seed: integer; layer k draws its weights with seed + k.
-
-    Returns:
-        A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
-        `[batch, num_classes]`.
+        weight_decay: 1e-4 in the paper.
 
     Source:
         He et al., "Deep residual learning for image recognition", CVPR 2016, section 4.2 (identity

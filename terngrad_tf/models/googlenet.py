@@ -11,9 +11,9 @@ CHANNELS = 3
 PREPROCESSING = "inception"
 
 _BATCH_NORM_MOMENTUM = 0.9997
-_IMAGE_SIZES = (193, 224)  # for which the 7x7 window of the head leaves one pixel
+_IMAGE_SIZES = (193, 224)  # the 7x7 window of the head leaves one pixel
 
-# Output channels of each module's convolutions: 1x1; 1x1 and 3x3; 1x1 and 3x3; 1x1 after pooling.
+# Output channels: 1x1; 1x1 and 3x3; 1x1 and 3x3; 1x1 after pooling.
 _MODULES = {
     "3b": (64, (96, 128), (16, 32), 32),
     "3c": (128, (128, 192), (32, 96), 64),
@@ -36,26 +36,11 @@ def build(
     dropout_keep_prob: float,
     seed: int,
 ) -> keras.Model:
-    """Builds three convolutions, nine inception modules and one dense layer; logits are linear.
+    """Builds three convolutions, nine inception modules and a dense layer; see `registry.build`.
 
-    Each convolution is batch-normalized before its ReLU, without bias. The paper's 5x5 windows are
-    3x3 here. 224x224x3 images give 6,618,649 weights for 1001 classes and 6,617,624 for 1000, in
-    116 variables.
-
-    Args:
-        num_classes: width of the logits.
-        image_size: height and width of the input in pixels, from 193 to 224.
-        channels: channels of the input.
-        weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss.
-        dropout_keep_prob: probability of keeping each of the 1024 features.
-        seed: integer; layer k draws its weights with seed + k, dropout uses the following seed.
-
-    Returns:
-        A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
-        `[batch, num_classes]`.
-
-    Raises:
-        ValueError: the image is too small or too large.
+    Each convolution is batch-normalized before its ReLU, without bias. Windows of 3x3 replace the
+    paper's 5x5. Dropout applies to the 1024 features. Default images give 6,618,649 weights for
+    1001 classes and 6,617,624 for 1000, in 116 variables.
 
     Source:
         Szegedy et al., "Going deeper with convolutions", 2014; normalization and initial values as
@@ -108,7 +93,7 @@ def build(
     x = keras.layers.AveragePooling2D(7, 1, name="pool_head")(x)
     x = keras.layers.Flatten(name="flatten")(x)
     features = x.shape[-1]
-    # The normal has variance 2 / features before truncation at two deviations, a factor 1 / 1.3.
+    # Truncation at two deviations divides the variance by 1.3; 2 / features is left.
     head = weights(math.sqrt(1.3 * 2 / features))
     x = keras.layers.Dropout(1 - dropout_keep_prob, seed=seed + layer + 1, name="dropout")(x)
     logits = keras.layers.Dense(num_classes, name="logits", **head)(x)

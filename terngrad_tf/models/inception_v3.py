@@ -24,24 +24,10 @@ def build(
 ) -> keras.Model:
     """Builds five convolutions, eleven inception modules, a dense layer and an auxiliary head.
 
-    The auxiliary head follows the eighth module. Each convolution is batch-normalized before its
-    ReLU, without bias. Both logits are linear. 1001 classes and 299x299x3 images give 27,145,970
-    weights in 196 variables, 3,326,569 of them in the auxiliary head.
-
-    Args:
-        num_classes: width of the logits.
-        image_size: height and width of the input in pixels, at least 107.
-        channels: channels of the input.
-        weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss.
-        dropout_keep_prob: probability of keeping each of the 2048 features.
-        seed: integer; layer k draws its weights with seed + k, dropout uses the following seed.
-
-    Returns:
-        A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to a list of two
-        float32 `[batch, num_classes]`: the outputs "logits", the prediction, and "aux_logits".
-
-    Raises:
-        ValueError: the image is too small.
+    See `registry.build`. The auxiliary head follows the eighth module; outputs are "logits" and
+    "aux_logits". Each convolution is batch-normalized before its ReLU, without bias. Dropout
+    applies to the 2048 features. Default images give 27,145,970 weights in 196 variables for 1001
+    classes, 3,326,569 of them in the auxiliary head.
 
     Source:
         Szegedy et al., "Rethinking the Inception architecture for computer vision", 2015; initial

@@ -15,21 +15,9 @@ def build(
     dropout_keep_prob: float,
     seed: int,
 ) -> keras.Model:
-    """Builds two convolutions, each with max pooling, and two dense layers; logits are linear.
+    """Builds two convolutions, each with max pooling, and two dense layers; see `registry.build`.
 
-    10 classes and 28x28x1 images give 1,256,080 weights in 8 variables.
-
-    Args:
-        num_classes: width of the logits.
-        image_size: height and width of the input in pixels.
-        channels: channels of the input.
-        weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss.
-        dropout_keep_prob: ignored, since LeNet has no dropout.
-        seed: integer; layer k draws its weights with seed + k.
-
-    Returns:
-        A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
-        `[batch, num_classes]`.
+    There is no dropout. 10 classes and default images give 1,256,080 weights in 8 variables.
 
     Source:
         LeCun et al., "Gradient-based learning applied to document recognition", 1998; sizes and

@@ -12,14 +12,7 @@ class LocalResponseNormalization(keras.layers.Layer):
 
         y[c] = x[c] / (bias + alpha * sum(x[c - radius : c + radius + 1]**2)) ** beta
 
-    The sum is not divided by its number of terms. The layer has no weights.
-
-    Args:
-        radius: number of channels on either side in the sum.
-        bias: constant that keeps the divisor from zero.
-        alpha: weight of the sum.
-        beta: exponent.
-        **kwargs: arguments of `keras.layers.Layer`, such as `name`.
+    The sum is not divided by its number of terms.
 
     Example:
         >>> layer = LocalResponseNormalization(radius=1, bias=1.0, alpha=1.0, beta=0.5)

@@ -6,11 +6,8 @@ import keras
 
 
 def kernel(initializer: keras.initializers.Initializer, weight_decay: float) -> dict[str, Any]:
-    """Returns a Keras layer's arguments for a kernel's initial values and weight decay.
-
-    Args:
-        initializer: `keras.initializers.Initializer`.
-        weight_decay: float d; the kernel adds `d / 2 * sum(w**2)` to the loss.
+    """Returns a layer's arguments for initial values and decay: d adds `d / 2 * sum(w**2)` to the
+    loss.
     """
     return {
         "kernel_initializer": initializer,
@@ -35,21 +32,10 @@ def normalized_conv(
     """Applies a convolution without bias, batch normalization and ReLU.
 
     Args:
-        x: tensor `[batch, height, width, channels]`.
-        filters: output channels.
-        kernel_size: height and width in pixels, or (height, width).
-        strides: pixels between outputs. Default 1.
-        padding: "same" or "valid". Default "same".
-        momentum: fraction of the moving statistics kept at each step.
-        epsilon: constant added to the variance. Default 0.001.
-        scale: whether each channel has a factor besides its shift. Default False.
-        relu: whether a ReLU follows. Default True.
+        momentum: share of the moving statistics kept at each step.
+        scale: whether each channel has a factor besides its shift.
         name: name of the convolution and prefix of the other layers' names.
         **weights: further arguments of the convolution, as from `kernel`.
-
-    Returns:
-        A tensor `[batch, ceil(height / strides), ceil(width / strides), filters]` if the padding is
-        "same".
     """
     x = keras.layers.Conv2D(
         filters, kernel_size, strides, padding=padding, use_bias=False, name=name, **weights
@@ -61,11 +47,7 @@ def normalized_conv(
 
 
 def check_image_size(net: str, image_size: int, smallest: int, largest: int | None = None) -> None:
-    """Refuses images that do not fit a network's windows.
-
-    Raises:
-        ValueError: `image_size` is not from `smallest` to `largest` (None: unlimited).
-    """
+    """Raises ValueError unless `image_size` is from `smallest` to `largest` (None: unlimited)."""
     if image_size < smallest or (largest is not None and image_size > largest):
         rule = f"at least {smallest}" if largest is None else f"from {smallest} to {largest}"
         raise ValueError(

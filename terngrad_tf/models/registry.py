@@ -8,9 +8,9 @@ from terngrad_tf.common.arguments import check_integer, did_you_mean
 if typing.TYPE_CHECKING:
     import keras
 
-# Modules of this package, each with IMAGE_SIZE, CHANNELS (the network's usual input),
-# PREPROCESSING and build(...), some with AUXILIARY_LOSS_WEIGHT and LABEL_SMOOTHING. Imported on
-# request, so that a program's help can list the names without Keras.
+# Modules with IMAGE_SIZE, CHANNELS (the usual input), PREPROCESSING and build(...), some with
+# AUXILIARY_LOSS_WEIGHT and LABEL_SMOOTHING. In `build`, layer k draws its weights with seed + k,
+# and dropout uses the following seeds. Imported on request: help lists the names without Keras.
 _NETWORKS = (
     "alexnet",
     "alexnet_v2",
@@ -42,9 +42,7 @@ def input_shape(name: str) -> tuple[int, int]:
 
 
 def output_loss_weights(name: str) -> dict[str, float]:
-    """Returns the loss weight of each output by name, in the order of the outputs.
-
-    The first output is the prediction.
+    """Returns each output's loss weight by name, in the order of the outputs, the prediction first.
 
     Raises:
         ValueError: the name is unknown.
@@ -61,7 +59,7 @@ def output_loss_weights(name: str) -> dict[str, float]:
 
 
 def label_smoothing(name: str) -> float:
-    """Returns the fraction of each target that the TernGrad experiments spread over all classes.
+    """Returns the share of each target that the TernGrad experiments spread over all classes.
 
     Raises:
         ValueError: the name is unknown.
@@ -74,7 +72,7 @@ def label_smoothing(name: str) -> float:
 
 
 def preprocessing(name: str) -> str:
-    """Returns the style of preprocessing that turns photographs into a network's input.
+    """Returns the preprocessing that turns photographs into a network's input.
 
     Returns:
         "alexnet", "inception", "resnet" or "vgg".
@@ -106,17 +104,16 @@ def build(
     Args:
         name: one of `available()`.
         num_classes: number of outputs, at least 1.
-        image_size: height and width of the input in pixels; default: the network's usual size.
-        channels: channels of the input; default: the network's usual number.
-        weight_decay: L2 factor d, adding `d / 2 * sum(w**2)` to the loss for each kernel (never
-            for biases). Default 0.0005.
+        image_size: height and width of the input in pixels. Default: the network's usual size.
+        channels: channels of the input. Default: the network's usual number.
+        weight_decay: L2 factor d; each kernel, never a bias, adds `d / 2 * sum(w**2)` to the loss.
+            Default 0.0005.
         dropout_keep_prob: probability, in (0, 1], that dropout keeps a unit. Default 0.5.
         seed: integer from which each layer's seed is derived. Default 1.
 
     Returns:
-        A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
-        `[batch, num_classes]`. A network with several outputs returns a list of such logits, made
-        by layers named as in `output_loss_weights(name)`, in that order.
+        A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32 `[batch,
+        num_classes]`, or to a list of such logits as in `output_loss_weights(name)`.
 
     Raises:
         ValueError: the name is unknown or a number is out of range.

@@ -9,7 +9,7 @@ CHANNELS = 3
 PREPROCESSING = "resnet"
 
 _BATCH_NORM = {"momentum": 0.9, "epsilon": 1e-4, "scale": True}
-# Number of blocks and output channels of each stage.
+# Blocks and output channels of each stage.
 _STAGES = ((3, 256), (4, 512), (6, 1024), (3, 2048))
 
 
@@ -21,25 +21,15 @@ def build(
     dropout_keep_prob: float,
     seed: int,
 ) -> keras.Model:
-    """Builds one convolution, sixteen three-convolution blocks and one dense layer.
+    """Builds a convolution, sixteen three-convolution blocks and a dense layer.
 
-    A block adds its input to the output of its 1x1, 3x3 and 1x1 convolutions before the last ReLU;
-    if the size changes, a 1x1 convolution of its input. Each convolution is batch-normalized,
-    without bias. Logits are linear. The model has 25,559,081 weights for 1001 classes and
-    25,557,032 for 1000, in 161 variables, for any image size.
+    See `registry.build`; there is no dropout. A block adds its input, through a 1x1 convolution if
+    the size changes, to the output of its 1x1, 3x3 and 1x1 convolutions before the last ReLU. Each
+    convolution is batch-normalized, without bias. The model has 25,559,081 weights for 1001 classes
+    and 25,557,032 for 1000, in 161 variables.
 
     Args:
-        num_classes: width of the logits.
-        image_size: height and width of the input in pixels.
-        channels: channels of the input.
-        weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss. The
-            subspace experiments use 1e-4.
-        dropout_keep_prob: ignored, since this network has no dropout.
-        seed: integer; layer k draws its weights with seed + k.
-
-    Returns:
-        A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
-        `[batch, num_classes]`.
+        weight_decay: 1e-4 in the subspace experiments.
 
     Source:
         He et al., "Deep residual learning for image recognition", CVPR 2016; strides, normalization

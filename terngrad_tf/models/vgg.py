@@ -26,24 +26,11 @@ def build(
 ) -> keras.Model:
     """Builds stages of 3x3 convolutions, each pooled to half the size, then three dense layers.
 
-    Each convolution is batch-normalized before its ReLU, without bias. Logits are linear.
+    See `registry.build`. Each convolution is batch-normalized before its ReLU, without bias.
+    Dropout follows fc6 and fc7.
 
     Args:
-        name: name of the model.
         stages: output channels of the convolutions of each stage.
-        num_classes: width of the logits.
-        image_size: height and width of the input in pixels, at least 2 ** the number of stages.
-        channels: channels of the input.
-        weight_decay: float d; each layer adds `d / 2 * sum(w**2)` of its kernel to the loss.
-        dropout_keep_prob: probability of keeping a unit of fc6 and fc7.
-        seed: integer; layer k draws its weights with seed + k, dropout uses the following seeds.
-
-    Returns:
-        A `keras.Model` from float32 `[batch, image_size, image_size, channels]` to float32
-        `[batch, num_classes]`.
-
-    Raises:
-        ValueError: the image is too small.
 
     Source:
         Simonyan and Zisserman, "Very deep convolutional networks for large-scale image

@@ -29,15 +29,7 @@ def num_words(num_elements: Any, base: int) -> Any:
 
 
 def join_planes(planes: Sequence[tf.Tensor], base: int) -> tf.Tensor:
-    """Computes the words `sum_j planes[j] * base**j`.
-
-    Args:
-        planes: list of uint32 tensors of equal shapes, digits 0..base-1, lowest digit first.
-        base: number of values of a digit.
-
-    Returns:
-        uint32 tensor of that shape.
-    """
+    """Returns the words `sum_j planes[j] * base**j`, uint32, of uint32 digits."""
     factor = tf.constant(base, tf.uint32)
     words = planes[-1]
     for plane in reversed(planes[:-1]):
@@ -58,12 +50,12 @@ def pack(digits: tf.Tensor, base: int, *, padding: int = 0) -> tf.Tensor:
     """Packs digits into words, plane-major: digit j of word i is element `j * num_words + i`.
 
     Args:
-        digits: integer tensor of shape [n], values 0..base-1 (not checked).
+        digits: integer tensor [n], values 0..base-1 (not checked).
         base: number of values of a digit.
         padding: digit that fills the last places.
 
     Returns:
-        int32 tensor of shape [num_words(n, base)] that holds unsigned bit patterns.
+        int32 tensor [num_words(n, base)] of unsigned bit patterns.
 
     Raises:
         ValueError: `base` is out of range.
@@ -73,7 +65,7 @@ def pack(digits: tf.Tensor, base: int, *, padding: int = 0) -> tf.Tensor:
     TensorShape([1])
     """
     digits = tf.convert_to_tensor(digits)
-    # Static, if it can be, for the shape of the words.
+    # Static, if possible, for the words' shape.
     size = tf.size(digits) if digits.shape[0] is None else digits.shape[0]
     count, width = digits_per_word(base), num_words(size, base)
     digits = tf.pad(digits, [[0, count * width - size]], constant_values=padding)
@@ -85,12 +77,12 @@ def unpack(words: tf.Tensor, num_elements: int, base: int) -> tf.Tensor:
     """Inverse of `pack`.
 
     Args:
-        words: int32 tensor of shape [num_words(num_elements, base)].
+        words: int32 tensor [num_words(num_elements, base)].
         num_elements: number of digits.
         base: number of values of a digit.
 
     Returns:
-        int32 tensor of shape [num_elements].
+        int32 tensor [num_elements].
 
     Raises:
         ValueError: `base` is out of range, or `words` has another length.

@@ -1,4 +1,4 @@
-"""Stochastic rounding of gradients to a few whole numbers of steps, times a scale."""
+"""Stochastic rounding of gradients to whole steps of a scale."""
 
 import dataclasses
 from typing import Any
@@ -9,11 +9,10 @@ import tensorflow as tf
 from terngrad_tf.quantization_options import ROUNDINGS as ROUNDINGS
 from terngrad_tf.ternary import random_bits
 
-# Below, a 24-bit fraction of the scale is not a normal float32, or its inverse none at all.
-# Gradients this small are rounded to zero.
+# Below, float32 cannot hold a 24-bit fraction or the inverse of the scale: codes are 0.
 SMALLEST_SCALE = 2.0**-102
 SMALLEST_SCALE_OF_LEVELS = 2.0**-96
-# The codes of this many levels fill eight bits.
+# The codes fill eight bits.
 MAX_LEVELS = 127
 
 
@@ -22,12 +21,9 @@ class Rounding:
     """Rule of rounding an element to a code, a whole number of steps of `scale / levels`.
 
     Args:
-        kind: one of `ROUNDINGS`, see `ternarize`.
+        kind: one of `ROUNDINGS`.
         num_replicas: N.
-        levels: L, 1 to `MAX_LEVELS`; codes are in -L..L. Default 1: ternary.
-
-    Raises:
-        ValueError: an argument is out of range.
+        levels: L, 1 to `MAX_LEVELS`; codes are in -L..L.
     """
 
     kind: str
@@ -75,10 +71,9 @@ class Rounding:
 
 
 def quantization_step(scale: tf.Tensor) -> tf.Tensor:
-    """Returns `scale / 2**24`, or NaN if the scale is not positive and finite.
+    """Returns `scale / 2**24`, or NaN, which gives the code 0, if the scale is unusable.
 
-    Every comparison with NaN is false, so NaN gives the code 0 for all elements at no cost per
-    element. Scales below `SMALLEST_SCALE` give NaN too, since float32 does not hold their unit.
+    Every comparison with NaN is false, at no cost per element.
     """
     usable = tf.logical_and(scale >= SMALLEST_SCALE, tf.math.is_finite(scale))
     unit = scale * tf.constant(2.0**-24, tf.float32)
@@ -86,19 +81,15 @@ def quantization_step(scale: tf.Tensor) -> tf.Tensor:
 
 
 def round_to_ternary(gradient: tf.Tensor, unit: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
-    """Computes `floor(clip(gradient / scale, -1, 1) + u)` with `u = (words >> 8) / 2**24`.
+    """Returns int32 `floor(clip(gradient / scale, -1, 1) + u)` with `u = (words >> 8) / 2**24`.
 
-    Written as two comparisons, `gradient >= scale * (1 - u)` and `gradient < -scale * u`, without a
-    division or a sum that could round up to 1, so that |gradient| >= scale never gives 0, and 0
-    always gives 0.
+    The comparisons `gradient >= scale * (1 - u)` and `gradient < -scale * u` avoid a sum that could
+    round up to 1: |gradient| >= scale never gives 0, and 0 always does.
 
     Args:
         gradient: float32 tensor.
-        unit: float32, broadcasts to `gradient`; `quantization_step(scale)`.
-        words: uint32, broadcasts to `gradient`; uniform random words.
-
-    Returns:
-        int32 tensor of the shape of `gradient` with values in {-1, 0, 1}.
+        unit: `quantization_step(scale)`.
+        words: uint32 uniform random words.
     """
     below = tf.cast(tf.bitwise.right_shift(words, tf.constant(8, tf.uint32)), tf.int32)
     above = tf.constant(1 << 24, tf.int32) - below
@@ -108,11 +99,10 @@ def round_to_ternary(gradient: tf.Tensor, unit: tf.Tensor, words: tf.Tensor) -> 
 
 
 def fractions_of_unit(scale: tf.Tensor, levels: int) -> tf.Tensor:
-    """Returns `levels * 2**24 / scale`: a gradient of 1 in 2**24ths of a step.
+    """Returns `levels * 2**24 / scale`, the 2**24ths of a step in 1; 0 if the scale is unusable.
 
-    The result is 0, which makes all codes 0, if the scale is not positive and finite, or is below
-    `SMALLEST_SCALE_OF_LEVELS`. It is increased by a 2**22th, so that float rounding does not leave
-    a gradient as large as the scale below the last level.
+    Increased by a 2**22th, so that float rounding does not leave a gradient as large as the scale
+    below the last level.
     """
     usable = tf.logical_and(scale >= SMALLEST_SCALE_OF_LEVELS, tf.math.is_finite(scale))
     fractions = tf.constant(levels * 2.0**24, tf.float32) / tf.where(usable, scale, 1.0)
@@ -122,19 +112,15 @@ def fractions_of_unit(scale: tf.Tensor, levels: int) -> tf.Tensor:
 def round_to_levels(
     gradient: tf.Tensor, fractions: tf.Tensor, words: tf.Tensor, levels: int
 ) -> tf.Tensor:
-    """Computes `floor(clip(gradient / scale, -1, 1) * levels + u)` with `u = (words >> 8) / 2**24`.
+    """Returns `floor(clip(gradient / scale, -1, 1) * levels + u)` with `u = (words >> 8) / 2**24`.
 
-    Computes in whole 2**24ths after one product, since processors that fuse products and sums
-    round these differently. 0 always gives 0.
+    Computes in whole 2**24ths after one product, since processors that fuse products and sums round
+    these differently. 0 always gives 0.
 
     Args:
         gradient: float32 tensor.
-        fractions: float32, broadcasts to `gradient`; `fractions_of_unit(scale, levels)`.
-        words: uint32, broadcasts to `gradient`; uniform random words.
-        levels: L, at most `MAX_LEVELS`.
-
-    Returns:
-        int32 tensor of the shape of `gradient` with values in -L..L.
+        fractions: `fractions_of_unit(scale, levels)`.
+        words: uint32 uniform random words.
     """
     bound = tf.constant(levels * 2.0**24, tf.float32)
     # 0 if `fractions` is 0, for any gradient.
@@ -160,22 +146,21 @@ def ternarize(
 
     With u uniform in [0, 1): `q = floor(clip(g / s, -1, 1) * L + u)`. If L is 1, the code is 1 with
     probability g/s for 0 <= g, and -1 with probability |g|/s for g < 0, else 0: TernGrad's
-    distribution. A larger L adds less variance, equal to QSGD's for the same number of levels; the
-    code stands for `q * s / L`.
+    distribution. A larger L adds less variance, equal to QSGD's; the code stands for `q * s / L`.
 
-    * "correlated": all replicas share `u0 = hash(element, step, tensor, seed)` and replica k of N
-      uses `u = frac(u0 + k / N)`. Each replica alone has the distribution above, and the mean over
-      replicas has less variance.
+    * "correlated": all replicas share `u0 = hash(element, step, tensor, seed)`, and replica k of N
+      uses `u = frac(u0 + k / N)`. Each replica alone has the distribution above, and their mean has
+      less variance.
     * "independent": every replica draws its own u, as in the paper.
 
     Args:
         gradient: float16, bfloat16 or float32 tensor with a static shape.
         scale: float32 scalar s. Zero, non-finite and scales below `SMALLEST_SCALE` (2e-31; with
             levels 1e-29) give the code 0 for all elements.
-        seed: Python integer or scalar integer tensor.
-        step: training step, Python integer or scalar int32/int64 tensor.
+        seed: integer or scalar integer tensor.
+        step: training step, integer or scalar int32/int64 tensor.
         tensor: index of the tensor within the model.
-        replica: k in 0..num_replicas-1, Python integer or scalar int32 tensor.
+        replica: k in 0..num_replicas-1, integer or scalar int32 tensor.
         num_replicas: N.
         rounding: one of `ROUNDINGS`.
         levels: L, 1 (ternary) to 127.

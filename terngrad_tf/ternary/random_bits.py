@@ -10,9 +10,9 @@ import tensorflow as tf
 _GOLDEN = 0x9E3779B9
 _MURMUR_1 = 0x85EBCA6B
 _MURMUR_2 = 0xC2B2AE35
-# Two chains with different starts give the 64 key bits; any two constants work.
+# Two chains give the 64 key bits; any two constants work.
 _CHAIN_STARTS = np.array([0x243F6A88, 0x85A308D3], np.uint32)
-# Element numbers are made in rows of this length.
+# Length of the rows of element numbers.
 _ROW = 2**12
 
 
@@ -29,11 +29,8 @@ def fmix32(x: tf.Tensor, key: tf.Tensor | None = None) -> tf.Tensor:
 
     Args:
         x: uint32 tensor.
-        key: uint32 tensor that broadcasts to `x`, mixed in between the two multiplications, so
-            that two keys do not merely permute one sequence. None: the plain finalizer.
-
-    Returns:
-        uint32 tensor of the shape of `x`.
+        key: uint32 tensor, mixed in between the two multiplications, so that two keys do not merely
+            permute one sequence. None: the plain finalizer.
 
     Source: Austin Appleby, MurmurHash3 (public domain), function `fmix32`.
     """
@@ -45,7 +42,7 @@ def fmix32(x: tf.Tensor, key: tf.Tensor | None = None) -> tf.Tensor:
 
 
 def _to_u32_pair(value) -> list[tf.Tensor]:
-    """Splits an integer tensor or Python integer into low and high 32 bits."""
+    """Splits an integer into low and high 32 bits."""
     if isinstance(value, (int, np.integer)):
         return [_u32(int(value)), _u32(int(value) >> 32)]
     value = tf.cast(tf.convert_to_tensor(value), tf.int64)
@@ -65,17 +62,8 @@ def key_schedule(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Derives two 32-bit keys for one random sequence.
 
-    Args:
-        seed: Python integer or integer tensor; 64 bits are used.
-        step: Python integer or integer tensor; 64 bits are used.
-        tensor: index of the tensor, Python integer or integer tensor; 32 bits are used.
-        stream: number of the sequence within a tensor and step; 32 bits are used.
-
-    The arguments broadcast: `tensor` of shape [T] gives keys of shape [T].
-
-    Returns:
-        Pair of uint32 tensors of the common shape. If exactly one 32-bit half of one argument
-        differs, both keys differ.
+    `seed` and `step` use 64 bits, `tensor` and `stream` 32. Arguments broadcast: `tensor` of shape
+    [T] gives uint32 keys [T]. If exactly one 32-bit half of one argument differs, both keys differ.
     """
     values = [*_to_u32_pair(seed), *_to_u32_pair(step), _to_u32_pair(tensor)[0]]
     values.append(_to_u32_pair(stream)[0])
@@ -91,8 +79,7 @@ def key_schedule(
 def numbers_from(first: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
     """Returns uint32 numbers `first`, `first + 1`, ... in a static shape.
 
-    Computed from the numbers of one row: TensorFlow would hold numbers known before it runs as a
-    constant.
+    Computed from one row: TensorFlow would hold numbers known before it runs as a constant.
     """
     columns = math.prod(shape[1:])
     rows = tf.cast(tf.range(shape[0]), tf.uint32) * tf.constant(columns, tf.uint32) + first
@@ -104,20 +91,19 @@ def random_words(
 ) -> tf.Tensor:
     """Uniform 32-bit words for the elements of one tensor.
 
-    The words are a hash of the element's index and the four numbers, without state or random op.
-    They are therefore equal in eager mode, in a graph and under XLA, on every device and in every
-    process, and a run resumed at `step` draws the same words as an uninterrupted run. Words do not
-    repeat within a sequence.
+    The words are a hash of the element's index and the four numbers: equal in eager mode, in a
+    graph, under XLA, and on every device; a run resumed at `step` draws the same words. Words do
+    not repeat within a sequence.
 
     Args:
         num_elements: number of words, at most 2**31 - 1.
-        seed: Python integer or scalar integer tensor.
-        step: training step, Python integer or scalar int32/int64 tensor.
+        seed: integer or scalar integer tensor.
+        step: training step, integer or scalar int32/int64 tensor.
         tensor: index of the tensor within the model.
         stream: number of the sequence within a tensor and step (a replica, a hop).
 
     Returns:
-        uint32 tensor of shape [num_elements].
+        uint32 tensor [num_elements].
 
     Example:
     >>> words = random_words(4, seed=0, step=0, tensor=0, stream=0)

@@ -1,8 +1,8 @@
 """Rotates gradients before rounding, so that one scale rule suits all of them.
 
-The error of rounding to few codes depends on the distribution of a gradient's elements. A random
-rotation makes the elements of any block nearly Gaussian. Then the best scale is one multiple of
-their root mean square, and clipping removes a known share, which is restored:
+The error of rounding to few codes depends on the distribution of the elements. A random rotation
+makes the elements of any block nearly Gaussian. Then the best scale is one multiple of their root
+mean square, and clipping removes a known share, which is restored:
 
     r  = H D x / sqrt(B)                      D: random signs, H: Hadamard matrix, B: block's size
     s  = c max_k rms(r_k)                     one scale per block, shared by the replicas k
@@ -11,11 +11,11 @@ their root mean square, and clipping removes a known share, which is restored:
 
 c follows from the levels L. A replica's gain f corrects its own part if its block is smaller than
 the largest one or has few nonzero elements. The result is unbiased over random signs, except for at
-most 6 % of a block's length if few elements are much larger than all others, and 13 % with heavy
-tails, in the blocks of tests/ternary/rotation_test.py.
+most 6 % of a block's length if few elements dominate, and 13 % with heavy tails
+(tests/ternary/rotation_test.py).
 
-Source: Vargaftik et al., EDEN, ICML 2022 (arXiv 2108.08842) and DRIVE, NeurIPS 2021
-(arXiv 2105.08339), here with scales shared by replicas, so that sums of codes can be exchanged.
+Source: Vargaftik et al., EDEN, ICML 2022 (arXiv 2108.08842) and DRIVE, NeurIPS 2021 (arXiv
+2105.08339), here with scales shared by replicas, so that sums of codes can be exchanged.
 """
 
 import functools
@@ -28,13 +28,13 @@ import tensorflow as tf
 
 from terngrad_tf.ternary import quantizer, random_bits
 
-# Number of elements rotated together, with one scale; smaller at the end of a tensor.
+# Elements rotated together, with one scale; fewer at a tensor's end.
 LARGEST_BLOCK, SMALLEST_BLOCK = 1024, 16
-# The inverse of a scale, times a gain below 1, must be a normal float32.
+# Its inverse times a gain below 1 must be a normal float32.
 LARGEST_SCALE = 2.0**125
-# The random sequence of a tensor's signs; sequences from 0 on belong to replicas.
+# Random sequence of signs; sequences from 0 on belong to replicas.
 _SIGNS = -1
-# Number of chords in the search for a gain.
+# Chords in the search for a gain.
 _CHORDS = 3
 
 
@@ -84,14 +84,13 @@ def mean_of_blocks(tensor: tf.Tensor) -> tf.Tensor:
 def scale_factor(levels: int) -> float:
     """Returns factor c of L: the scale as a multiple of the root mean square; 1 for ternary codes.
 
-    The factor is near the least error of the mean of replicas, whose own scales are mostly below
-    the shared, largest one. Below 1, gains could not restore blocks of few elements fully.
+    Near the least error of replicas' mean. Below 1, gains could not restore blocks of few elements.
     """
     return math.sqrt(1 + 2.25 * math.log2((levels + 1) / 2))
 
 
 def kept_share(levels: int) -> float:
-    """Returns share a of L: what clipping at the scale leaves of Gaussian elements, along them."""
+    """Returns share a of L: what clipping at the scale leaves of Gaussian elements."""
     return math.erf(scale_factor(levels) / math.sqrt(2))
 
 
@@ -125,23 +124,13 @@ def sign_keys(seed: Any, step: Any, tensor: Any) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def random_signs(num_elements: int, seed: int, step: Any, tensor: Any) -> tf.Tensor:
-    """Returns 1 or -1 for each element of a vector, float32, the same on all replicas.
-
-    Args:
-        num_elements: number of elements.
-        seed, step, tensor: as in `ternarize`.
-    """
+    """Returns 1 or -1 for each element of a vector, float32, the same on all replicas."""
     words = random_bits.random_words(num_elements, seed, step, tensor, _SIGNS)
     return with_signs(tf.ones([num_elements], tf.float32), sign_bits(words))
 
 
 def rotate(blocks: tf.Tensor, signs: tf.Tensor) -> tf.Tensor:
-    """Returns `H D x / sqrt(B)` of each row.
-
-    Args:
-        blocks: float32 tensor of shape [blocks, B], B a power of two.
-        signs: float32 tensor of the same shape, of 1 and -1.
-    """
+    """Returns `H D x / sqrt(B)` of each row of float32 [blocks, B], B a power of two."""
     size = blocks.shape[1]
     return tf.matmul(blocks * signs, hadamard(size)) / tf.sqrt(tf.constant(size, tf.float32))
 
@@ -157,15 +146,15 @@ def scales_and_concentrations(
     """Returns a replica's own scales, before replicas share the largest, and concentrations.
 
     Args:
-        squares: float64 tensor, `sum x^2` of each block.
-        fourths: float64 tensor, `sum x^4` of each block.
+        squares: float64, `sum x^2` of each block.
+        fourths: float64, `sum x^4` of each block.
         size: B.
         levels: L.
 
     Returns:
-        Float32 tensors: the scale, `c rms(x)`, infinite if an element is NaN or infinite; and the
-        concentration, `sum x^4 / (sum x^2)^2`, from 1/B to 1, which is 1/m for m equal elements and
-        zeros. `gains` needs the concentration.
+        Float32: the scale, `c rms(x)`, infinite if an element is NaN or infinite; and the
+            concentration, `sum x^4 / (sum x^2)^2`, from 1/B to 1, which is 1/m for m equal elements
+            and zeros.
     """
     rms = tf.sqrt(squares / tf.constant(size, tf.float64))
     scales = tf.minimum(rms * tf.constant(scale_factor(levels), tf.float64), LARGEST_SCALE)
@@ -177,13 +166,11 @@ def scales_and_concentrations(
 def kept_by(bound: tf.Tensor, concentration: tf.Tensor) -> tf.Tensor:
     """Returns the share of a rotated block's energy within a bound: `E[r clip(r)] / E[r^2]`.
 
-    Rotated elements are sums of the block's elements with random signs. The expectation is known
-    for 1 to 4 equal nonzero elements, and for very many, whose sum is Gaussian. Other
-    concentrations are interpolated between the nearest known ones.
+    Rotated elements are sums with random signs. The expectation is known for 1 to 4 equal nonzero
+    elements, and for very many, whose sum is Gaussian; others are interpolated.
 
     Args:
-        bound: float32 tensor, in units of the root mean square; at least 1.
-        concentration: float32 tensor of the same shape, see `scales_and_concentrations`.
+        bound: in units of the root mean square; at least 1.
     """
     half = math.sqrt(0.5)
     shares = (
@@ -204,10 +191,8 @@ def gains(shared: tf.Tensor, own: tf.Tensor, concentrations: tf.Tensor, levels: 
     """Returns f of each block with `E[r clip(f r, -s, s)] = a E[r^2]`; float32, from a to about 1.
 
     Args:
-        shared: float32 tensor, the scales s that replicas share.
-        own: float32 tensor of the same shape, this replica's own scales, at most `shared`.
-        concentrations: float32 tensor of the same shape, see `scales_and_concentrations`.
-        levels: L.
+        shared: the scales s that replicas share.
+        own: this replica's own scales, at most `shared`.
     """
     kept = tf.constant(kept_share(levels), tf.float32)
     bound = scale_factor(levels) * tf.where(own > 0, shared / own, tf.ones_like(own))
@@ -217,8 +202,7 @@ def gains(shared: tf.Tensor, own: tf.Tensor, concentrations: tf.Tensor, levels: 
     def energy(gain):
         return gain * kept_by(bound / gain, concentrations)
 
-    # The energy is a concave function of the gain: chords from the least gain approach the
-    # solution.
+    # The energy is concave in the gain: chords from the least gain approach the solution.
     least = kept * tf.ones_like(bound)
     of_least, gain = energy(least), tf.ones_like(bound)
     for _ in range(_CHORDS):

@@ -1,8 +1,8 @@
 """The variance that rounding adds to rotated gradients, in closed form.
 
-Elements of a rotated block are nearly Gaussian, so what rounding them to a given scale adds follows
-from their root mean square alone, and by rotating back it becomes the same for all elements of the
-block. Of N replicas with the share `q_k = rms_k / s` of a block's shared scale s:
+Elements of a rotated block are nearly Gaussian, so the variance follows from their root mean square
+and the scale, and rotating back makes it the same for all elements. Of N replicas with the share
+`q_k = rms_k / s` of a block's shared scale s:
 
     variance of the sum, an element = s^2 sum_k w(q_k)
     w = v - (1 - 1/N) A                                   correlated rounding; independent: w = v
@@ -23,11 +23,11 @@ from terngrad_tf.ternary import rotation
 # Gaussian elements, in units of their root mean square, and random fractions.
 _ELEMENTS = np.linspace(-7.0, 7.0, 7001)
 _FRACTIONS = (np.arange(64) + 0.5) / 64
-# Number of steps of a table's shares from 0 to 1, and those that are computed, not interpolated.
+# Steps of a table's shares from 0 to 1, and those that are computed, not interpolated.
 _STEPS = 256
 _COMPUTED = sorted({0, 1, 2, 4, *range(8, _STEPS + 1, 8)})
-# Its values are integers, of which the largest variance has up to this number, and their unit is a
-# power of two: float32 holds sums exactly, and no order of multiplications changes bits.
+# Its values are integers up to this number, and their unit is a power of two: float32 sums are
+# exact, and bits do not depend on the order of operations.
 _PARTS, _EXACT = 2**12, 2**24
 
 
@@ -71,15 +71,14 @@ def noise_of_sums(
     The bits are the same on all processors, because the optimizers of all processes use them.
 
     Args:
-        shared: float32 tensor of shape [blocks], the finite scales s that replicas share.
-        own: float32 tensor of shape [M, blocks], the own scales of M members with N / M replicas
-            each.
+        shared: float32 tensor [blocks], the finite scales s that replicas share.
+        own: float32 tensor [M, blocks], the own scales of M members with N / M replicas each.
         num_replicas: N.
         levels: L.
         rounding: "correlated" or "independent".
 
     Returns:
-        Float32 tensor of shape [blocks].
+        Float32 tensor [blocks].
 
     Example:
     >>> noise = noise_of_sums([1.0], [[1.0], [0.5]], 2, levels=1, rounding="correlated")

@@ -1,9 +1,8 @@
 """Rounds rows of a weight, of which a step may use a few, to words of scales and codes.
 
-Rows of very different lengths must not share a scale: the noise of long rows would drown the short
-ones. So rows come sorted by length, and small blocks of them are rotated and rounded, each with its
-own scale. Unlike `Rotation`, all of this is for one replica alone, whose rows others may not have,
-and for numbers of rows that only the running step knows.
+The noise of long rows would drown short ones: rows come sorted by length, and small blocks of them
+are rotated and rounded, each with its own scale. Unlike `Rotation`, this is for one replica, whose
+rows others may not have, and for numbers of rows known only to the running step.
 
 Scale, gain and rounding are those of `rotation`, with independent random bits for each member.
 """
@@ -14,19 +13,13 @@ import tensorflow as tf
 
 from terngrad_tf.ternary import codec, quantizer, random_bits, rotation
 
-# Elements with a scale of their own, some rows: 1/8 bit an element. In gradients of a text
-# classifier, rows of blocks of 1024 had up to 13 times the relative error of rows of their own.
+# Elements with a scale of their own: 1/8 bit an element. Large blocks multiply the relative error
+# of short rows.
 BLOCK = 256
 
 
 def num_row_words(count: Any, width: int, levels: int) -> Any:
-    """Returns the words of `encode_rows`.
-
-    Args:
-        count: number of rows, integer or integer tensor.
-        width: elements of a row.
-        levels: L.
-    """
+    """Returns the number of words of `encode_rows`."""
     blocks = -(-count * width // BLOCK)
     return blocks + codec.num_words(blocks * BLOCK, 2 * levels + 1)
 
@@ -38,13 +31,11 @@ def encode_rows(
 
     Args:
         rows: float32 tensor `[count, width]`, longest rows first.
-        levels: L.
-        seed, step, tensor: as in `ternarize`.
         member: number of the sequence of random bits.
 
     Returns:
-        int32 vector: a scale for each block, then the codes as digits in base `2 L + 1`. A scale is
-        infinite if a row of the block is not finite.
+        int32 vector: a scale for each block, infinite if a row is not finite, then the codes as
+            digits in base `2 L + 1`.
 
     Example:
     >>> words = encode_rows(tf.ones([2, 4]), levels=1, seed=0, step=0, tensor=0, member=0)
@@ -77,16 +68,13 @@ def encode_rows(
 def decode_rows(
     words: tf.Tensor, count: Any, width: int, *, levels: int, seed: int, step: Any, tensor: Any
 ) -> tf.Tensor:
-    """Returns the rows that words of `encode_rows` stand for.
+    """Returns the float32 rows `[members, count, width]` that words of `encode_rows` stand for.
+
+    Rows whose scale is infinite are NaN.
 
     Args:
         words: int32 tensor `[members, num_row_words(count, width, levels)]`.
         count: number of rows of each member.
-        width: elements of a row.
-        levels, seed, step, tensor: as for `encode_rows`.
-
-    Returns:
-        Float32 tensor `[members, count, width]`. Rows whose scale is infinite are NaN.
     """
     members, num_blocks = words.shape[0], -(-count * width // BLOCK)
     scales = tf.bitcast(words[:, :num_blocks], tf.float32)
@@ -106,7 +94,7 @@ def _signs(num_blocks, seed, step, tensor):
 
 
 def _random_words(num_blocks, element_key, mix_key):
-    """Returns the uint32 words `[num_blocks, BLOCK]` of `random_bits` with these keys."""
+    """Returns the words `[num_blocks, BLOCK]` of `random_bits` with these keys."""
     numbers = tf.cast(tf.range(num_blocks * BLOCK), tf.uint32) + element_key
     return tf.reshape(random_bits.fmix32(numbers, mix_key), tf.stack([num_blocks, BLOCK]))
 

@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from terngrad_tf.clip_factors import AUTO, check_factor
 
-# Below this fraction of max|g|, a standard deviation is rounding error of equal elements.
+# Below this fraction of max|g|, a deviation is rounding error.
 _NUMERICALLY_ZERO = 1e-6
-# Number of steps over which training averages rounding errors, as momentum and small learning rates
-# do; clipping errors are the same in all steps.
+# Steps over which training averages rounding errors, as momentum and small learning rates do;
+# clipping errors are the same in all steps.
 HORIZON = 10
 
 
@@ -39,27 +39,26 @@ class Moments(typing.NamedTuple):
 class ScaleRule:
     """Computes the scale of a tensor from its moments.
 
-    The scale s is `c * std(g)`, but at most max|g|, since a larger one would only add variance. It
-    is then raised if too many codes would be nonzero:
+    The scale s is `c * std(g)`, but at most max|g|: a larger one would only add variance. It is
+    then raised if too many codes would be nonzero:
 
         s = max(s, mean|g| / nonzero_share)
 
-    since a code is nonzero with a probability of at most |g| / s. A larger scale clips less.
+    since a code is nonzero with a probability of at most |g| / s.
 
-    `clip_factor="auto"` has no c. A scale causes two errors: clipped parts are lost in each step,
-    while rounding is unbiased, so that its error shrinks by the number N of averaged replicas and
-    h of steps:
+    `clip_factor="auto"` has no c. Clipped parts are lost in each step, while rounding is unbiased,
+    so that its error shrinks by the number N of averaged replicas and h of steps:
 
         E(s) = sum max(|g| - s, 0)^2 + 1/(N h) sum m (s - m),   m = min(|g|, s)
 
     E is minimal if `2 N h sum max(|g| - s, 0)` equals the sum of all |g| that are at most s. For
-    sizes that are 0 or exponentially distributed, the minimum is
+    sizes that are 0 or exponentially distributed, the minimum, used for all gradients with h = 10,
+    is
 
         s = x * sum g^2 / (2 sum |g|),   x the root of exp(x) = 2 N h + 1 + x
 
-    which is used for all gradients, with h = 10. For codes from -L to L, a size lies between two
-    multiples of s / L, and the product of its distances to both replaces `m (s - m)`; see
-    `auto_factor` for x.
+    For codes from -L to L, a size lies between two multiples of s / L, and the product of its
+    distances to both replaces `m (s - m)`; see `auto_factor` for x.
 
     Args:
         clip_factor: c, at least 1e-5; 0 for max|g| (no clipping); or "auto".
@@ -85,7 +84,7 @@ class ScaleRule:
             )
 
     def scales(self, moments: Moments) -> tf.Tensor:
-        """Returns the scales of tensors with finite elements, in the shape of the moments."""
+        """Returns the scales of tensors with finite elements, in the moments' shape."""
         largest, mean_size, mean_square, deviation = moments
         scales = largest
         if self.clip_factor == AUTO:
@@ -114,7 +113,7 @@ def auto_factor(num_replicas: int, levels: int = 1) -> float:
     """
     if levels == 1:
         x = 1.0
-        for _ in range(50):  # each iteration divides the error by more than 2 N h
+        for _ in range(50):  # each divides the error by more than 2 N h
             x = math.log(2 * num_replicas * HORIZON + 1 + x)
         return x
     x = np.linspace(1, 60, 100_000)
@@ -128,8 +127,7 @@ def local_scale(gradient: tf.Tensor, clip_factor: float | str, **options: Any) -
     """Computes the scale of one replica's gradient tensor: `min(clip_factor * std(g), max|g|)`.
 
     Rounding clips gradients beyond the scale. The standard deviation is the population's (mean
-    removed). The scale is at most `max|g|`, since a larger one would only add variance, and equals
-    `max|g|` if `clip_factor` is 0 (no clipping) or all elements are equal.
+    removed). The scale is `max|g|` if `clip_factor` is 0 (no clipping) or all elements are equal.
 
     Args:
         gradient: float16, bfloat16 or float32 tensor with a static shape; computed in float32.
@@ -138,8 +136,8 @@ def local_scale(gradient: tf.Tensor, clip_factor: float | str, **options: Any) -
         **options: `num_replicas` and `nonzero_share`, see `ScaleRule`.
 
     Returns:
-        float32 scalar. 0 for a tensor without elements or of zeros only; +inf if any element is
-        NaN or infinite, since a maximum over replicas keeps inf but may drop NaN.
+        float32 scalar; 0 for a tensor without nonzero elements; +inf if any element is NaN or
+        infinite, since a maximum over replicas keeps inf but may drop NaN.
 
     Raises:
         ValueError: an argument is out of range.
@@ -162,7 +160,7 @@ def scale_of(gradient: tf.Tensor, rule: ScaleRule) -> tf.Tensor:
 
 
 def scales_of_rows(rows: Any, sizes: Sequence[int], rule: ScaleRule) -> tf.Tensor:
-    """Computes exact scales, in two passes, of tensors in zero-padded rows of a matrix."""
+    """Computes exact scales, in two passes, of tensors in zero-padded rows."""
     infinite = tf.constant(np.inf, tf.float32)
     # One constant for all reductions and one for both columns.
     axis, column = tf.constant(1), tf.constant([len(sizes), 1])
@@ -174,7 +172,7 @@ def scales_of_rows(rows: Any, sizes: Sequence[int], rule: ScaleRule) -> tf.Tenso
     mean = tf.reduce_sum(rows, axis) / counts
     distances = rows - tf.reshape(mean, column)
     if min(sizes) < rows.shape[1]:
-        # Only if rows are padded: TensorFlow would hold the mask as a constant.
+        # TensorFlow would hold a mask as a constant.
         distances *= tf.sequence_mask(sizes, rows.shape[1], tf.float32)
     moments = Moments(
         largest=ones,
@@ -182,6 +180,6 @@ def scales_of_rows(rows: Any, sizes: Sequence[int], rule: ScaleRule) -> tf.Tenso
         mean_square=tf.reduce_sum(tf.square(rows), axis) / counts,
         deviation=tf.sqrt(tf.reduce_sum(tf.square(distances), axis) / counts),
     )
-    # A raised scale may overflow; an infinite scale would mean non-finite gradients.
+    # A raised scale may overflow, but infinity means non-finite gradients.
     scales = tf.minimum(rule.scales(moments) * largest, np.finfo(np.float32).max)
     return tf.where(finite, scales, infinite)

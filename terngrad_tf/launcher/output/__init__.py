@@ -1,3 +1,3 @@
-"""What processes write: read, sorted, shown and logged."""
+"""Output of processes: read, sorted, shown and logged."""
 
 __all__ = []

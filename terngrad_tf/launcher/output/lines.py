@@ -1,27 +1,19 @@
-"""Reads the lines that a process writes, progress bars among them."""
+"""Reads the lines of a process, with progress bars."""
 
 import time
 from collections.abc import Iterator
 from io import BufferedIOBase
 
-# Seconds between two reports of a progress bar.
 PROGRESS_SECONDS = 10.0
 # Longer lines are cut.
 _LONGEST_LINE = 65536
 
 
 def read_lines(stream: BufferedIOBase, progress_seconds: float = PROGRESS_SECONDS) -> Iterator[str]:
-    """Yields each line as a terminal shows the line in the end.
+    """Yields lines without their ends, as a terminal shows them in the end.
 
-    A progress bar rewrites one line by carriage returns, hundreds of times in an epoch. Only its
-    last state is a line, and a state now and then before the line ends.
-
-    Args:
-        stream: buffered binary stream, such as `subprocess.Popen.stdout`.
-        progress_seconds: seconds between two states of a line that is still being rewritten.
-
-    Yields:
-        Texts without line ends.
+    Progress bars rewrite a line by carriage returns, hundreds of times per epoch. Only the last
+    state is a line, and a state every `progress_seconds`.
 
     Example:
         >>> import io
@@ -36,13 +28,13 @@ def read_lines(stream: BufferedIOBase, progress_seconds: float = PROGRESS_SECOND
                 yield _text(part)
             shown = time.monotonic()
         if b"\r" in pending:
-            # The state after the last carriage return may be incomplete.
+            # The last state may be incomplete.
             before, _, last = pending.rpartition(b"\r")
             state = _last_state(before)
             if state and time.monotonic() >= shown + progress_seconds:
                 yield _text(state)
                 shown = time.monotonic()
-            # A line may end with a carriage return before its line end.
+            # A carriage return may precede the line end.
             pending = state + b"\r" + last
         while len(pending) > _LONGEST_LINE:
             yield _text(pending[:_LONGEST_LINE])
@@ -52,7 +44,7 @@ def read_lines(stream: BufferedIOBase, progress_seconds: float = PROGRESS_SECOND
 
 
 def _last_state(line):
-    """Returns the last part of a line that carriage returns divide and that shows anything."""
+    """Returns the last visible part of a line that carriage returns divide."""
     states = [part.strip(b"\b") for part in line.split(b"\r")]
     return next((state for state in reversed(states) if state.strip()), b"")
 

@@ -1,4 +1,4 @@
-"""Lines of a run on the terminal and in logs."""
+"""A run's lines on the terminal and in logs."""
 
 import contextlib
 import os
@@ -9,17 +9,15 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 _STANDARD_ERROR = 2
-# Stands for the process in the name of a log.
 _PROCESS = "{rank}"
 
 
 @contextlib.contextmanager
 def writer(logs: str | None) -> Iterator[Callable[[object, int, str], None]]:
-    """Yields a function of (process, stream, line), which shows and logs lines of processes.
+    """Yields a function of (process, stream, line), which shows and logs lines.
 
     Args:
-        logs: folder of the logs `<process>.log`; or a path with "{rank}", which stands for the
-            process; None for no logs.
+        logs: folder of `<process>.log`; or a path with "{rank}" for the process; or None.
     """
     lock, files = threading.Lock(), {}
     with contextlib.ExitStack() as stack:
@@ -38,7 +36,7 @@ def writer(logs: str | None) -> Iterator[Callable[[object, int, str], None]]:
 
 
 def _log(logs, process):
-    """Opens the log of a process; the processes go on if there can be none."""
+    """Opens a process's log; an error must not end the training."""
     name = str(process).replace(" ", "_")
     path = pathlib.Path(logs.replace(_PROCESS, name) if _PROCESS in logs else f"{logs}/{name}.log")
     try:
@@ -50,12 +48,7 @@ def _log(logs, process):
 
 
 def show(stream: IO[str], text: str) -> None:
-    """Writes a line; a closed pipe or a full disk must not end the training.
-
-    Args:
-        stream: stream of text.
-        text: the line.
-    """
+    """Writes a line; a closed pipe or a full disk must not end the training."""
     with contextlib.suppress(OSError, ValueError):
         stream.write(text + "\n")
         stream.flush()

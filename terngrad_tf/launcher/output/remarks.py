@@ -15,13 +15,7 @@ _NO_DRIVER = re.compile(r"E\d{4} .*\.cc:\d+\] failed call to cuInit")
 
 
 class Remarks:
-    """Distinguishes TensorFlow's remarks from other lines on standard error.
-
-    TensorFlow writes some remarks during its import, before it reads the log level.
-
-    Args:
-        environment: environment variables of the writing process.
-    """
+    """Recognizes remarks that TensorFlow's import writes before it reads the log level."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         level = environment.get(_VARIABLE, "")

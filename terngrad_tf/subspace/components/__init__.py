@@ -1,3 +1,3 @@
-"""Principal components of a run's weights, in memory and in files."""
+"""Principal components of weights, in memory and in files."""
 
 __all__ = []

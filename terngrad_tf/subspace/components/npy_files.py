@@ -15,7 +15,7 @@ _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-# Errors of Python's parser, with which NumPy reads the header, for text that is no literal.
+# Errors of Python's parser, with which NumPy reads the header.
 _PARSER_ERRORS = (
     SyntaxError,
     tokenize.TokenError,
@@ -27,17 +27,12 @@ _PARSER_ERRORS = (
 
 
 def map_matrix(path: pathlib.Path) -> np.ndarray:
-    """Maps a matrix of floats into memory; float64 is copied as float32.
+    """Maps a matrix of floats [rows, columns] into memory; float64 is copied as float32.
 
-    Args:
-        path: `pathlib.Path` of a regular file, from which only numbers are read, never a pickle.
-
-    Returns:
-        float array [rows, columns].
+    Reads numbers only, never a pickle.
 
     Raises:
         ValueError: the file does not hold such a matrix.
-        FileNotFoundError: the file does not exist.
     """
     try:
         matrix = _map(path)
@@ -45,7 +40,7 @@ def map_matrix(path: pathlib.Path) -> np.ndarray:
         raise ValueError(f"{path} is not a matrix in .npy format: {error}") from error
     if matrix.dtype != np.float64:
         return matrix
-    with np.errstate(over="ignore", invalid="ignore"):  # overflows become inf, refused later
+    with np.errstate(over="ignore", invalid="ignore"):  # overflows are refused later
         return matrix.astype(np.float32)
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-# Number of float64 elements of one piece of all vectors. With its float32 original and its
-# components, a piece takes about 100 MB, independent of the length of the vectors.
+# float64 elements of one piece of all vectors. With its float32 original and its components, a
+# piece takes about 100 MB.
 _PIECE_ELEMENTS = 2**22
 
 # Minimum variance of a component, relative to the first. Smaller ones are rounding noise, whose
@@ -24,20 +24,20 @@ def principal_components(
     """Computes mean and leading principal components of vectors larger than memory.
 
     With X the centred vectors as rows, `X X^T = V diag(l) V^T` is a small matrix, and the rows of
-    `diag(l)^(-1/2) V^T X` are the principal components, largest variance first. Both passes over
-    the vectors compute in float64. Each component's entry of largest magnitude is positive.
+    `diag(l)^(-1/2) V^T X` are the components, largest variance first. Both passes compute in
+    float64. Each component's entry of largest magnitude is positive.
 
     Args:
         read: function of a position and a float32 array [num_vectors, count], which it fills with
-            `count` columns of all vectors, starting at the position.
-        num_vectors: m, the number of vectors.
-        length: n, the length of each vector.
+            columns of all vectors.
+        num_vectors: m.
+        length: n, of each vector.
         num_components: k < m.
         dtype: NumPy dtype of the components.
 
     Returns:
-        Tuple of the components [k, n] in `dtype`, the mean [n] in float32, and for each component
-        its variance and its fraction of the total variance, both float64 [k].
+        Components [k, n] in `dtype`, mean [n] in float32, and variances and fractions of the total
+        variance, both float64 [k].
 
     Raises:
         ValueError: the vectors span fewer than `num_components` directions, or are not finite.

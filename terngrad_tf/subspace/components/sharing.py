@@ -14,18 +14,14 @@ from terngrad_tf.subspace.components.subspace import Subspace
 def share_subspace(
     strategy: tf.distribute.Strategy, find: Callable[[], Subspace], timeout: float
 ) -> Subspace:
-    """Returns, on all processes, a subspace that the chief finds.
+    """Returns, on all processes, a subspace that the chief finds; all processes call this together.
 
-    The other processes receive the components into an unnamed temporary file, so that they need no
-    more memory than for a subspace loaded from a file.
+    Other processes receive components and layout only, into an unnamed temporary file, which saves
+    memory.
 
     Args:
-        strategy: a `TernGradStrategy`; all processes must call this function.
-        find: function without arguments that returns a `Subspace`; only the chief calls it.
+        find: returns the subspace; only the chief calls it.
         timeout: seconds that the other processes wait.
-
-    Returns:
-        A `Subspace`; on processes other than the chief, with components and layout only.
 
     Raises:
         Exception: any exception of `find`, on the chief.

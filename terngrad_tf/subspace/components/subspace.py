@@ -25,8 +25,7 @@ class Subspace:
     """An affine subspace of a network's weights: orthonormal directions and a point.
 
     The directions are the principal components P [k, n] of weight snapshots, largest variance
-    first; n is the number of trainable weights, joined in the order of the model's
-    `trainable_variables`.
+    first; n is the number of trainable weights, in the order of `trainable_variables`.
 
     Example:
         >>> subspace = Subspace.fit(snapshots, num_components=4)
@@ -38,8 +37,7 @@ class Subspace:
         components: array [k, n], float32, float16 or bfloat16, with orthonormal rows.
         mean: float32 array [n], the mean of the snapshots. Default: unknown.
         explained_variance: float64 array [k]. Default: unknown.
-        explained_variance_ratio: float64 array [k], fractions of the total variance. Default:
-            unknown.
+        explained_variance_ratio: float64 array [k], fractions of the total. Default: unknown.
         layout: names and shapes of the weights, see `variables.layout_of`. Default: unknown.
         path: file of the subspace. Default: none.
 
@@ -161,8 +159,7 @@ class Subspace:
                 is cast to float32).
 
         Returns:
-            `Subspace`. A `.npy` file has neither mean, variances nor names of the weights, so that
-            only their number can be checked against a model.
+            `Subspace`. A `.npy` file has neither mean, variances nor names of the weights.
 
         Raises:
             ValueError: the file is damaged or of another kind, or its rows are not orthonormal.
@@ -175,7 +172,7 @@ class Subspace:
 
         Args:
             path: name that ends in `.safetensors`, for everything, or `.npy`, for the float32
-                matrix [k, n] only. An existing file is replaced.
+                matrix [k, n] only.
 
         Raises:
             ValueError: the name ends otherwise, or components for `.npy` are not float32.
@@ -208,7 +205,7 @@ class Subspace:
             trainable_variables: list of `keras.Variable`.
 
         Raises:
-            ValueError: names, shapes or order differ, or, without known names, the number of
+            ValueError: names, shapes or order differ, or, if names are unknown, the number of
                 weights.
         """
         layout = variables.layout_of(trainable_variables)
@@ -241,11 +238,11 @@ class Subspace:
         """Returns the weights of a point in the subspace: `mean + P^T coordinates`.
 
         Args:
-            coordinates: array [c] with c <= k; missing ones count as zero. An empty array gives
+            coordinates: array [c] with c <= k; missing ones are zero, so that an empty array gives
                 the mean.
 
         Returns:
-            List of float32 arrays in the shapes of the layout.
+            List of float32 arrays in the layout's shapes.
         """
         mean, layout = self._place()
         vector = np.array(mean)
@@ -272,7 +269,7 @@ class Subspace:
             variable.assign(value)
 
     def _place(self) -> tuple[np.ndarray, Layout]:
-        """Returns mean and layout, or raises ValueError if they are unknown."""
+        """Returns mean and layout; raises ValueError if unknown."""
         if self.mean is None or self.layout is None:
             raise ValueError(
                 "the mean of the snapshots must be known: load the .safetensors file, or fit again."

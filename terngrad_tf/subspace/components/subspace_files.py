@@ -25,12 +25,8 @@ _STORED = {"float32": "F32", "float16": "F16", "bfloat16": "U16"}
 def read_subspace(path: pathlib.Path) -> dict[str, Any]:
     """Returns a `Subspace`'s arguments without its path; arrays are mapped from the file.
 
-    Args:
-        path: `pathlib.Path`.
-
     Raises:
         ValueError: the file is damaged or of another kind.
-        FileNotFoundError: the file does not exist.
     """
     _check_suffix(path)
     if path.suffix == ".npy":
@@ -89,16 +85,7 @@ def _check_arrays(header, dtype):
 
 
 def write_subspace(path: pathlib.Path, subspace: "Subspace") -> None:
-    """Writes a subspace atomically.
-
-    Args:
-        path: `pathlib.Path`.
-        subspace: `Subspace`.
-
-    Raises:
-        ValueError: the name ends in neither `.safetensors` nor `.npy`, or components for `.npy`
-            are not float32.
-    """
+    """Writes a subspace atomically; see `Subspace.save`."""
     _check_suffix(path)
     dtype = subspace.components.dtype.name
     if path.suffix == ".npy" and dtype != "float32":
@@ -112,7 +99,7 @@ def write_subspace(path: pathlib.Path, subspace: "Subspace") -> None:
         return
     arrays = {name: getattr(subspace, name) for name in _ARRAYS}
     if dtype == "bfloat16":
-        # Not all releases of the library accept NumPy arrays of bfloat16.
+        # Some releases of the library refuse bfloat16 from NumPy.
         arrays["components"] = arrays["components"].view(np.uint16)
     tensor_files.write_tensors(
         path,

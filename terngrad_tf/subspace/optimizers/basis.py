@@ -14,16 +14,14 @@ FLOAT_BYTES = 4
 
 
 class ReplicatedBasis:
-    """The components, one copy per device, split by weights.
+    """The components [k, n], one copy per device, split by weights.
 
-    Projection is linear: each process projects its own gradient, and processes exchange k numbers.
-    The copies are tensors, not variables, so that checkpoints do not contain them.
+    Each process projects its own gradient, since projection is linear, and processes exchange k
+    numbers. The copies are tensors, not variables, so that checkpoints do not contain them.
 
     Args:
-        components: array [k, n].
-        variables: list of `keras.Variable` with n weights in total, created under `strategy`.
-        strategy: `tf.distribute.Strategy` whose devices hold the variables.
-        dtype: "float32", "float16" or "bfloat16", dtype of the copies.
+        variables: n weights in total, created under `strategy`.
+        dtype: "float32", "float16" or "bfloat16", of the copies.
     """
 
     def __init__(
@@ -45,15 +43,11 @@ class ReplicatedBasis:
     def project_sum(
         self, strategy: tf.distribute.Strategy, gradients: Sequence[Any], loss: tf.Tensor
     ) -> tf.Tensor:
-        """Returns the coordinates of the summed gradients, and the sum of the losses.
+        """Returns float32 [k + 1]: the summed gradients' coordinates, and the sum of the losses.
 
         Args:
-            strategy: `tf.distribute.Strategy`.
-            gradients: list of per-replica gradients, None for unused weights.
-            loss: float32 scalar tensor, the loss of this process.
-
-        Returns:
-            float32 tensor [k + 1].
+            gradients: per-replica gradients, None for unused weights.
+            loss: float32 scalar of this process.
         """
         sums = [replicas.sum_by_device(strategy, g) for g in gradients]
         sent = []
@@ -65,15 +59,7 @@ class ReplicatedBasis:
         return replicas.all_reduce(strategy, sent)
 
     def project(self, strategy: tf.distribute.Strategy, gradients: Sequence[Any]) -> tf.Tensor:
-        """Returns the coordinates of a gradient that all processes hold.
-
-        Args:
-            strategy: `tf.distribute.Strategy`.
-            gradients: list of tensors in the weights' shapes.
-
-        Returns:
-            float32 tensor [k].
-        """
+        """Returns the coordinates, float32 [k], of a gradient that all processes hold."""
         device = replicas.devices_of(strategy)[0]
         with tf.device(device):
             return _project(on_device(self._blocks, device), gradients)
@@ -81,10 +67,8 @@ class ReplicatedBasis:
     def back_project(
         self, strategy: tf.distribute.Strategy, coordinates: tf.Tensor
     ) -> dict[str, list[tf.Tensor]]:
-        """Computes `P^T c` for coordinates [k] on every device of this process.
-
-        Returns:
-            Dict of device strings to lists of float32 tensors in the weights' shapes.
+        """Returns `P^T c` of coordinates [k] in the weights' shapes, float32, by device of this
+        process.
         """
         found = {}
         for device in dict.fromkeys(replicas.devices_of(strategy)):
@@ -101,7 +85,6 @@ class ReplicatedBasis:
         """Returns the bytes that a process receives per step, without the loss.
 
         Args:
-            num_processes: number of processes.
             outside: whether the step also moves weights outside of the subspace.
         """
         del outside  # all processes already hold its gradient
@@ -119,9 +102,9 @@ def to_float32(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def on_device(values: Mapping[str, Any], device: str) -> Any:
-    """Returns a device's entry in a dict by device strings, independent of their spelling.
+    """Returns a device's entry, or the first entry if the device has none.
 
-    A device that is not in the dict gets the first entry.
+    Device strings may be spelled differently.
     """
     found = [v for name, v in values.items() if _device_key(name) == _device_key(device)]
     return found[0] if found else next(iter(values.values()))
@@ -134,7 +117,7 @@ def _device_key(device):
 
 
 def _project(blocks, gradients):
-    """Computes `P g` for blocks [k, size] and gradients in the weights' shapes; None is zero."""
+    """Returns `P g` for blocks [k, size] and gradients in the weights' shapes; None is zero."""
     parts = [
         tf.linalg.matvec(to_float32(block), to_float32(tf.reshape(g, [-1])))
         for block, g in zip(blocks, gradients, strict=True)

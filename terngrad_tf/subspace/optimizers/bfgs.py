@@ -2,29 +2,26 @@
 
 import tensorflow as tf
 
-# Minimum cosine between a step and the change of the gradient along it. Between two mini-batches,
-# the cosine is near zero by chance, and the update, which divides by it, explodes. On a quadratic
-# bowl it is at least 2 / sqrt(condition), so bowls up to a condition of 4 million pass.
+# Minimum cosine between a step and the change of the gradient along it, by which the update
+# divides. Between mini-batches, it is near zero by chance; on a quadratic bowl, it is at least 2 /
+# sqrt(condition).
 MIN_COSINE = 1e-3
 
 
 def update_inverse_hessian(
     inverse_hessian: tf.Tensor, step: tf.Tensor, gradient_change: tf.Tensor
 ) -> tf.Tensor:
-    """Computes the BFGS update of an approximate inverse Hessian.
+    """Returns the BFGS update B' [k, k] of an approximate inverse Hessian.
 
         B' = (I - r s y^T) B (I - r y s^T) + r s s^T,   r = 1 / (y^T s)
 
     B is kept if `y^T s` is not clearly positive (a cosine below `MIN_COSINE`, a zero step, or
-    values that are not finite), so that B' stays positive definite.
+    non-finite values), so that B' stays positive definite.
 
     Args:
-        inverse_hessian: B, symmetric and positive definite, float tensor [k, k].
+        inverse_hessian: B, symmetric and positive definite.
         step: s [k], the difference of the last two points.
         gradient_change: y [k], the difference of their gradients.
-
-    Returns:
-        B', tensor [k, k].
 
     Source: Nocedal and Wright, "Numerical Optimization", 2nd edition, equation (6.17).
     """
@@ -49,13 +46,8 @@ def descent_direction(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the quasi-Newton direction `-B g`, or `-g` with B = I if `-B g` does not descend.
 
-    Args:
-        inverse_hessian: B, tensor [k, k].
-        gradient: g [k].
-
     Returns:
-        Tuple of the direction [k], its slope (direction times gradient, not positive) and B, or
-        the identity if B was discarded.
+        The direction [k], its slope (direction times gradient, not positive) and B or I.
     """
     direction = -tf.linalg.matvec(inverse_hessian, gradient)
     slope = tf.tensordot(direction, gradient, 1)

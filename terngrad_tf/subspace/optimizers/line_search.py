@@ -18,25 +18,22 @@ def backtrack(
 
         loss_at(f) < loss + sigma * f * slope
 
-    The rule rejects NaN losses. The search stops at the first accepted factor.
+    The rule rejects NaN losses.
 
     Args:
-        loss_at: function of a factor, scalar tensor, that returns the loss there, scalar tensor of
-            the same dtype.
-        loss: loss at factor 0, scalar tensor.
-        slope: derivative of the loss by the factor at 0, negative scalar tensor.
+        loss_at: function of a scalar factor.
+        loss: loss at factor 0.
+        slope: derivative of the loss by the factor at 0, negative.
         rho: number in (0, 1).
         sigma: number in (0, 1).
-        max_trials: maximum number of factors to try.
 
     Returns:
-        Tuple of the last factor tried, whether it was accepted (bool), and the number of factors
-        tried (int32).
+        The last factor tried, whether it was accepted, and the number of trials (int32).
 
     Source: Armijo, "Minimization of functions having Lipschitz continuous first partial
     derivatives", 1966.
     """
-    # By multiplication, so that factors are equal in every dtype and on every device.
+    # Products are equal in every dtype and on every device.
     shrink = tf.cast(rho, loss.dtype)
 
     def continues(tried, factor, accepted):
@@ -51,7 +48,7 @@ def backtrack(
         continues,
         trial,
         (tf.constant(0), tf.ones([], loss.dtype), tf.constant(False)),
-        # Trials are sequential by nature; more iterations would only use memory.
+        # Trials are sequential; more iterations would only use memory.
         parallel_iterations=1,
     )
     return factor, accepted, tried

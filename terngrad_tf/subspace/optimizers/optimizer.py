@@ -21,21 +21,16 @@ from terngrad_tf.subspace.optimizers.sharded_basis import ShardedBasis
 class SubspaceOptimizer(keras.optimizers.Optimizer):
     """Base of optimizers that move all weights along the directions of a `Subspace`.
 
-    Replicas exchange the coordinates of their gradients, `P g`: k numbers for networks of any size,
-    since projection is linear and the sum of projections is the projection of the sum. Every
-    process needs the whole basis for this. If it does not fit, each process keeps a piece
-    (`shard_basis`) and receives as many bytes per step as with float32 gradients. Both give the
-    same numbers up to rounding. Saved models and checkpoints do not contain the basis, but its
-    fingerprint, and refuse another basis.
+    Replicas exchange the coordinates of their gradients, `P g`: k numbers, since projection is
+    linear. With `shard_basis`, each process keeps a piece of P and receives as many bytes per step
+    as with float32 gradients; results are equal up to rounding. Checkpoints hold the basis's
+    fingerprint and refuse another basis.
 
     Args:
-        subspace: `Subspace`, or path of its file. A `.keras` file of the model stores the path, so
-            saving a model requires a saved subspace.
-        dtype: "float32", "float16" or "bfloat16", dtype of the basis on the devices. Default: as in
-            the subspace.
-        shard_basis: whether the processes of a cluster divide the basis, see `ShardedBasis`.
-        name: name of the optimizer.
-        learning_rate: see `keras.optimizers.Optimizer`.
+        subspace: `Subspace`, or path of its file, which `.keras` files store.
+        dtype: "float32", "float16" or "bfloat16", of the basis on the devices. Default: the
+            subspace's.
+        shard_basis: see `ShardedBasis`.
 
     Raises:
         ValueError: the subspace does not fit the weights, or an argument is out of range.
@@ -51,7 +46,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1.0,
     ) -> None:
         super().__init__(learning_rate=learning_rate, name=name)
-        # Under any strategy, errors of steps are one line.
+        # Errors of steps are one line under any strategy.
         private.install_patches()
         if isinstance(subspace, str | os.PathLike):
             subspace = Subspace.load(subspace)
@@ -84,7 +79,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
                     f"Received: {variable.path} with {variable.constraint}"
                 )
         super().build(variables)
-        # Keras would track a list attribute as the optimizer's variables and save them again.
+        # Keras would track a list as the optimizer's variables and save them again.
         self._untracked_weights = Untracked(list(variables))
         basis_class = ShardedBasis if self._shard_basis else ReplicatedBasis
         self._basis = basis_class(
@@ -92,7 +87,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         )
         self._fingerprint = self.add_variable(
             shape=(),
-            # Keras accepts functions too.
+            # Keras accepts functions, too.
             initializer=lambda shape, dtype: tf.constant(  # pyright: ignore[reportArgumentType]
                 self._expected_fingerprint, dtype
             ),
@@ -106,14 +101,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         return self._untracked_weights.value
 
     def check_weights(self, trainable_variables: Sequence[keras.Variable] | None) -> None:
-        """Refuses steps on a part of the weights, or on other weights.
-
-        Args:
-            trainable_variables: list of variables, or None for those of `build`.
-
-        Raises:
-            ValueError: the variables are not those of `build`.
-        """
+        """Raises ValueError unless the variables are None or all weights of `build`."""
         if trainable_variables is None:
             return
         received = list(trainable_variables)
@@ -142,13 +130,9 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         self.check_basis()
 
     def check_basis(self) -> None:
-        """Refuses to continue from a state that belongs to another basis.
-
-        Raises:
-            ValueError: the restored state belongs to another basis.
-        """
+        """Raises ValueError if the restored state belongs to another basis."""
         with tf.init_scope():
-            # Empty if the step being traced creates the variable: then nothing was restored.
+            # Empty if the step being traced creates the variable: nothing was restored.
             saved = tf.reshape(tf.convert_to_tensor(self._fingerprint), [-1]).numpy().tolist()
         if saved not in ([], [self._expected_fingerprint]):
             raise ValueError(
@@ -170,10 +154,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         return {**self.shared_config(), "subspace": self._source.path}
 
     def shared_config(self) -> dict[str, Any]:
-        """Returns the arguments that are the same in all processes of a cluster.
-
-        A process that received its subspace from another one has no file of it.
-        """
+        """Returns the arguments that all processes of a cluster share, without the file."""
         return {"name": self.name, "dtype": self._dtype, "shard_basis": self._shard_basis}
 
     def steps_outside(self, step: int) -> bool:
@@ -185,13 +166,12 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         """Returns the bytes that a process receives per step, without trials and outside gradients.
 
         Args:
-            num_processes: number of processes.
             step: number of steps done before.
         """
         loss = traffic.ring_bytes(FLOAT_BYTES, num_processes)
         return loss + self._basis.received_bytes(num_processes, self.steps_outside(step))
 
-    # The following methods run in cross-replica context.
+    # Methods in cross-replica context.
 
     def exchange(
         self, strategy: tf.distribute.Strategy, gradients: Sequence[Any], losses: Any = None
@@ -199,16 +179,15 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         """Sums coordinates and losses over all replicas.
 
         Args:
-            strategy: `tf.distribute.Strategy`.
-            gradients: list of per-replica gradients, None for unused weights.
-            losses: per-replica parts of the loss, float32 scalars. Default: none.
+            gradients: per-replica gradients, None for unused weights.
+            losses: per-replica parts of the loss, float32 scalars.
 
         Returns:
-            Tuple of the coordinates of the gradient [k] and the loss (0 without losses), float32.
+            The gradient's coordinates [k] and the loss (0 without losses), float32.
         """
         loss = tf.zeros([]) if losses is None else replicas.sum_locally(strategy, losses)
         received = self._basis.project_sum(strategy, gradients, loss)
-        # Checked while tracing too, since XLA drops the assertion from compiled steps.
+        # Checked while tracing, too: XLA drops the assertion.
         self.check_basis()
         fingerprint = tf.constant(self._expected_fingerprint, tf.int64)
         matches = private.assert_on_host(
@@ -223,7 +202,7 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
     def count_step(self, after: tf.Tensor) -> None:
         """Adds one to `iterations` after the tensor `after` is computed.
 
-        A step in which the data set ends must not count.
+        Steps in which the data set ends must not count.
         """
         with tf.control_dependencies([after]):
             self.iterations.assign_add(1)  # pyright: ignore[reportAttributeAccessIssue]
@@ -232,14 +211,10 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
 def mask_padding(
     gradients: Sequence[Any], loss: tf.Tensor | None = None
 ) -> tuple[list[tf.Tensor | None], tf.Tensor | None]:
-    """Sets gradients and loss of padded (empty) batches to zero; in replica context.
+    """Zeroes gradients, made dense, and loss of padded (empty) batches; in replica context.
 
     Args:
         gradients: list of gradients, None for unused weights.
-        loss: scalar tensor. Default: none.
-
-    Returns:
-        Tuple of the gradients, dense, and the loss in float32.
     """
     gradients = [g if g is None else tf.convert_to_tensor(g) for g in gradients]
     loss = None if loss is None else tf.cast(loss, tf.float32)

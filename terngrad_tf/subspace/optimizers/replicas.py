@@ -10,19 +10,19 @@ from terngrad_tf.distribute import private
 
 
 def devices_of(strategy: tf.distribute.Strategy) -> tuple[str, ...]:
-    """Returns the device string of each replica of this process; "" without a strategy."""
+    """Returns the device of each replica of this process; "" without a strategy."""
     return tuple(strategy.extended.worker_devices) if tf.distribute.has_strategy() else ("",)
 
 
 def local(strategy: tf.distribute.Strategy, value: Any) -> tuple[Any, ...]:
-    """Returns a tuple with the component of a value for each replica of this process."""
+    """Returns a value's component for each replica of this process."""
     found = strategy.experimental_local_results(value)
     # Values common to all replicas, such as None, occur once.
     return found if len(found) > 1 else found * len(devices_of(strategy))
 
 
 def by_device(strategy: tf.distribute.Strategy, value: Any) -> dict[str, list[Any]]:
-    """Returns a dict from device strings to lists of a value's components."""
+    """Returns the lists of a value's components by device."""
     groups = {}
     for device, component in zip(devices_of(strategy), local(strategy, value), strict=True):
         groups.setdefault(device, []).append(component)
@@ -30,7 +30,7 @@ def by_device(strategy: tf.distribute.Strategy, value: Any) -> dict[str, list[An
 
 
 def sum_by_device(strategy: tf.distribute.Strategy, value: Any) -> dict[str, tf.Tensor | None]:
-    """Returns a dict from device strings to sums of a value's components, or to None."""
+    """Returns the sums of a value's components, or None, by device."""
     sums = {}
     for device, components in by_device(strategy, value).items():
         with tf.device(device):
@@ -53,10 +53,8 @@ def update(
     """Calls a function, which may assign, for every copy of every variable.
 
     Args:
-        strategy: `tf.distribute.Strategy`.
         function: function of a copy, the variable's position and, if given, the slot's copy.
-        variables: list of `keras.Variable`.
-        slots: list of `keras.Variable` of the same shapes. Default: none.
+        slots: variables of the same shapes, or None.
     """
     for position, variable in enumerate(variables):
         strategy.extended.update(
@@ -68,7 +66,7 @@ def update(
 
 
 def to_per_replica(strategy: tf.distribute.Strategy, values: Mapping[str, tf.Tensor]) -> Any:
-    """Returns a per-replica value, given a dict from device strings to values."""
+    """Returns a per-replica value, given values by device."""
     return private.mirrored([values[device] for device in devices_of(strategy)])
 
 
@@ -76,38 +74,26 @@ def all_reduce(strategy: tf.distribute.Strategy, tensor: tf.Tensor) -> tf.Tensor
     """Returns the sum of a tensor over the processes of a cluster.
 
     Raises:
-        ValueError: the strategy has several processes but offers no such sum.
+        ValueError: the strategy has several processes but offers no sum.
     """
     processes = _process_group(strategy)
     return tensor if processes is None else processes.all_reduce_sum(tensor)
 
 
 def process_index_and_count(strategy: tf.distribute.Strategy) -> tuple[int, int]:
-    """Returns a tuple of this process's index in the cluster and the number of processes.
-
-    Raises:
-        ValueError: see `all_reduce`.
-    """
+    """Returns this process's index and the number of processes; see `all_reduce`."""
     processes = _process_group(strategy)
     return (0, 1) if processes is None else (processes.rank, processes.size)
 
 
 def all_to_all(strategy: tf.distribute.Strategy, pieces: tf.Tensor) -> tf.Tensor:
-    """Sends row i of `pieces` to process i.
-
-    Args:
-        strategy: `tf.distribute.Strategy`.
-        pieces: tensor [processes, width].
-
-    Returns:
-        Tensor [processes, width]; row i comes from process i.
-    """
+    """Sends row i of `pieces` [processes, width] to process i; returns the rows by sender."""
     processes = _process_group(strategy)
     return pieces if processes is None else processes.all_to_all(pieces)
 
 
 def all_gather(strategy: tf.distribute.Strategy, piece: tf.Tensor) -> tf.Tensor:
-    """Returns a tensor [processes, width] with the piece [width] of every process."""
+    """Returns the pieces [width] of all processes as [processes, width]."""
     processes = _process_group(strategy)
     return piece[tf.newaxis] if processes is None else processes.all_gather(piece)
 

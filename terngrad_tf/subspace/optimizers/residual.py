@@ -18,19 +18,13 @@ class Residual:
         m = momentum m + (g - P^T P g)
         w = w - learning_rate m
 
-    g is the sum of the replicas' gradients as the strategy delivers it: rounded to ternary codes
-    under `TernGradStrategy(grad_bits=1)`, exact with 32 bits. It is projected after the exchange,
-    so that rounding does not affect the subspace. Other steps exchange and compute nothing here,
-    and change neither m nor w.
+    g is the sum of the replicas' gradients as the strategy delivers it, ternary or exact: projected
+    after the exchange, so that rounding does not affect the subspace. Other steps exchange nothing
+    and keep m and w.
 
     Args:
-        optimizer: the optimizer, whose `iterations` count the steps.
-        basis: `ReplicatedBasis` or `ShardedBasis`.
-        weights: list of `keras.Variable`.
-        velocity: list of variables with the weights' shapes, m.
-        learning_rate: step length.
-        momentum: factor of m.
-        every: positive integer.
+        optimizer: its `iterations` count the steps.
+        velocity: m, variables with the weights' shapes.
     """
 
     def __init__(
@@ -56,8 +50,7 @@ class Residual:
         """Takes a step if one is due; in cross-replica context.
 
         Args:
-            strategy: `tf.distribute.Strategy`.
-            gradients: list of per-replica gradients, None for unused weights.
+            gradients: per-replica gradients, None for unused weights.
         """
         if self._every == 1:
             self._move(strategy, gradients)

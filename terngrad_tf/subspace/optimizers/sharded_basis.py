@@ -15,17 +15,10 @@ from terngrad_tf.subspace.optimizers.basis import FLOAT_BYTES, sizes_of, to_floa
 class ShardedBasis:
     """One piece [k, n / processes] of the components per process, on its first device.
 
-    A process cannot project its own gradient, which needs all of P. Gradients are therefore summed
-    piece by piece, and each process receives the sums for its own weights; processes exchange the
-    k coordinates of their pieces; each process computes `P^T c` for its own weights, and all
-    gather the results. With M processes and n weights, a process receives `2 (M - 1) / M` times
-    4 n bytes per step, as with a float32 ring all-reduce of the gradient. (Splitting by components
-    would take twice that: every process would need the whole summed gradient, and `P^T c` would be
-    a sum of n numbers.)
-
-    The piece is a tensor, not a variable, so that checkpoints do not contain it.
-
-    Args: see `ReplicatedBasis`.
+    Each process receives the gradients' sums for its own weights; processes exchange the k
+    coordinates of their pieces; each computes `P^T c` for its own weights, and all gather the
+    results. With M processes and n weights, a process receives `2 (M - 1) / M` times 4 n bytes per
+    step. Splitting by components would take twice that.
     """
 
     def __init__(
@@ -90,7 +83,7 @@ class ShardedBasis:
         return tf.linalg.matvec(to_float32(self._piece), gradient)
 
     def _flat(self, gradients):
-        """Returns all weights' gradients as one vector, zero-padded to equal pieces."""
+        """Returns all gradients as one vector, zero-padded to equal pieces."""
         parts = [
             tf.zeros([size]) if g is None else to_float32(tf.reshape(g, [-1]))
             for g, size in zip(gradients, sizes_of(self._shapes), strict=True)

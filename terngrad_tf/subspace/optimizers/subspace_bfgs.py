@@ -33,14 +33,11 @@ class SubspaceBFGS(SubspaceOptimizer):
         m = gamma m + (g - P^T c)                    (only if alpha > 0,
         w = w - alpha m                               every residual_every steps)
 
-    All trials use the gradient's batch, batch-norm statistics and dropout masks, and have no side
-    effects.
+    Trials use the gradient's batch, batch-norm statistics and dropout masks, without side effects.
 
     Each of M processes receives per step k + 1 numbers and one more per trial, each `2 (M - 1) / M`
-    times 4 bytes; with `shard_basis`, one number per weight more, likewise. With `alpha` > 0, every
-    `residual_every` steps, it also receives the gradient as the strategy sends gradients (ternary
-    codes under `TernGradStrategy(grad_bits=1)`), and with both options half a number per weight for
-    the gradient's part in the subspace.
+    times 4 bytes; with `shard_basis`, also one per weight. Steps outside of the subspace add the
+    gradient as the strategy sends gradients, and with `shard_basis` half a number per weight.
 
     Use it with `SubspaceModel`, which lets the optimizer evaluate the loss. Regularization losses
     count; the optimizer itself decays no weights. Use large batches: the curvature between small
@@ -54,20 +51,18 @@ class SubspaceBFGS(SubspaceOptimizer):
         subspace: `Subspace`, or path of its file.
         rho: factor between trial steps, in (0, 1). Default 0.55.
         sigma: fraction of the linear decrease that a step must reach, in (0, 1). Default 0.4.
-        max_trials: maximum number of steps to try, a positive integer. Default 10.
+        max_trials: maximum number of steps to try. Default 10.
         on_failure: action if no trial is accepted. "reset": take no step in the subspace, and
             discard the curvature. "reference": take the last trial's step and keep the curvature,
-            as MindSpore Boost's first release did; easily diverges. Default "reset".
+            as MindSpore Boost's first release; easily diverges. Default "reset".
         alpha: step length outside of the subspace, 0 or more. Default 0, as in the paper's code:
-            workers then exchange a few numbers and no gradient. MindSpore Boost uses 0.001.
+            workers then exchange no gradient. MindSpore Boost uses 0.001.
         gamma: momentum outside of the subspace, in [0, 1). Default 0.9.
-        residual_every: number of steps per step outside of the subspace, a positive integer. The
-            other steps exchange nothing for it and keep m. Default 1.
-        dtype: dtype of the basis on the devices. Half precision saves memory, but no time on a
-            CPU. Default: as in the subspace.
-        shard_basis: whether the processes of a cluster divide a basis that does not fit: each
-            holds a part 1 / processes of it on its first device. Default False: every device
-            holds the whole basis.
+        residual_every: number of steps per step outside of the subspace. Default 1.
+        dtype: dtype of the basis on the devices. Half precision saves memory, but no time on a CPU.
+            Default: the subspace's.
+        shard_basis: whether each process holds only a part 1 / processes of the basis, on its first
+            device. Default False.
         name: name of the optimizer.
 
     Raises:
@@ -136,7 +131,7 @@ class SubspaceBFGS(SubspaceOptimizer):
 
     @property
     def num_trials(self) -> keras.Variable:
-        """Number of trial steps evaluated since the start, an int64 variable."""
+        """Number of trial steps since the start, an int64 variable."""
         return self._num_trials
 
     @property
@@ -173,12 +168,11 @@ class SubspaceBFGS(SubspaceOptimizer):
         """Takes one step; called by every replica, in replica context.
 
         Args:
-            loss: this replica's part of the global loss, scalar tensor; the global loss is the
-                sum over all replicas.
+            loss: this replica's part of the global loss, a scalar; the parts are summed.
             gradients: list of gradients of `loss`, one per weight of `build`.
             loss_at: function of a list of weights, as tensors, and of `data`, that returns the same
-                part of the loss at those weights. It must not change variables or use other
-                tensors, since it is also called for other replicas.
+                part of the loss there. It must not change variables or use other tensors: it is
+                also called for other replicas.
             data: structure of tensors, this replica's batch.
         """
         gradients, loss = mask_padding(gradients, loss)
@@ -200,7 +194,7 @@ class SubspaceBFGS(SubspaceOptimizer):
         )
 
     def shared_config(self) -> dict[str, Any]:
-        """Returns the arguments that are the same in all processes of a cluster."""
+        """Returns the arguments that all processes of a cluster share."""
         return {
             **super().shared_config(),
             "rho": self.rho,
@@ -230,7 +224,7 @@ class SubspaceBFGS(SubspaceOptimizer):
         self.count_step(tried)
 
     def _weights_at(self, strategy, moves, factor):
-        """Returns the weights `w + factor * P^T d`, each as a per-replica value."""
+        """Returns the weights `w + factor * P^T d` as per-replica values."""
         trial = []
         for position, variable in enumerate(self._weights):
             found = {}

@@ -24,9 +24,8 @@ class SubspaceSGD(SubspaceOptimizer):
         v = momentum * v + P g
         w = w - learning_rate * P^T v
 
-    The momentum does not contain the learning rate. Replicas exchange k + 1 numbers per step. Works
-    with any model and stock `fit`; regularization losses count, the optimizer itself decays no
-    weights.
+    Replicas exchange k + 1 numbers per step. Works with any model and stock `fit`; regularization
+    losses count, the optimizer itself decays no weights.
 
     Example:
         >>> rate = keras.optimizers.schedules.PiecewiseConstantDecay([30, 50], [1.0, 0.1, 0.01])
@@ -36,12 +35,11 @@ class SubspaceSGD(SubspaceOptimizer):
         subspace: `Subspace`, or path of its file.
         learning_rate: float or `keras.optimizers.schedules.LearningRateSchedule`. Default 1.0.
         momentum: float in [0, 1). Default 0.9.
-        dtype: dtype of the basis on the devices. Half precision saves memory, but no time on a
-            CPU. Default: as in the subspace.
-        shard_basis: whether the processes of a cluster divide a basis that does not fit: each
-            holds a part 1 / processes of it on its first device, and receives two more numbers per
-            weight and step, times (processes - 1) / processes. Default False: every device holds
-            the whole basis.
+        dtype: dtype of the basis on the devices. Half precision saves memory, but no time on a CPU.
+            Default: the subspace's.
+        shard_basis: whether each process holds only a part 1 / processes of the basis, on its first
+            device, and receives two more numbers per weight and step, times (processes - 1) /
+            processes. Default False.
         name: name of the optimizer.
 
     Raises:
@@ -82,7 +80,7 @@ class SubspaceSGD(SubspaceOptimizer):
         """Takes one step; called by every replica, in replica context.
 
         Args:
-            grads: list of gradients, one per weight, None for unused ones.
+            grads: list of gradients, None for unused weights.
             trainable_variables: the weights. Default: those of `build`.
 
         Raises:
@@ -95,7 +93,7 @@ class SubspaceSGD(SubspaceOptimizer):
         private.merge(self._step_together, gradients)
 
     def shared_config(self) -> dict[str, Any]:
-        """Returns the arguments that are the same in all processes of a cluster."""
+        """Returns the arguments that all processes of a cluster share."""
         rate = keras.optimizers.Optimizer.get_config(self)["learning_rate"]
         return {**super().shared_config(), "learning_rate": rate, "momentum": self.momentum}
 

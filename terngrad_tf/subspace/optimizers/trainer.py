@@ -17,8 +17,8 @@ _Base = keras.Model if typing.TYPE_CHECKING else object
 class SubspaceTrainingMixin(_Base):
     """A `train_step` that passes the loss to `SubspaceBFGS` as a function of the weights.
 
-    Mix it into a model class: `class Net(SubspaceTrainingMixin, keras.Model)`. Training with other
-    optimizers does not change.
+    Mix it into a model class: `class Net(SubspaceTrainingMixin, keras.Model)`. Other optimizers
+    train as usual.
 
     Trials run the forward pass with `training=True` on the same batch, with batch-norm statistics
     and random seeds from before the step, and change no variable.
@@ -52,7 +52,7 @@ class SubspaceTrainingMixin(_Base):
         if not isinstance(optimizer, SubspaceBFGS):
             return super().train_step(data)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        # Trials start from the variables' values before the step, so dropout repeats its masks.
+        # With the values before the step, dropout repeats its masks.
         state = [tf.identity(v.value) for v in self.non_trainable_variables]
         with tf.GradientTape() as tape:
             predictions = self(x, training=True)
@@ -75,10 +75,9 @@ class SubspaceTrainingMixin(_Base):
 
 @keras.saving.register_keras_serializable(package="terngrad_tf")
 class SubspaceModel(SubspaceTrainingMixin, keras.Model):
-    """A functional model that trains with `SubspaceBFGS`, with the given layers and weights.
+    """A functional model that trains with `SubspaceBFGS`.
 
-    Stock `fit`, callbacks, metrics, validation, saving and distribution work as for `keras.Model`;
-    with other optimizers, it behaves as `keras.Model`.
+    Everything else works as for `keras.Model`, training with other optimizers included.
 
     Example:
         >>> model = SubspaceModel(network.inputs, network.outputs)

@@ -1,3 +1,3 @@
-"""Weights of a run: their order, snapshots, averages, and the batch-norm statistics they need."""
+"""Weights: their order, snapshots, averages, and their batch-norm statistics."""
 
 __all__ = []

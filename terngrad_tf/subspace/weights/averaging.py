@@ -14,10 +14,10 @@ def average_snapshots(model: keras.Model, snapshots: PathLike | Iterable[PathLik
     """Sets a model's trainable weights to the mean of snapshots, computed in float64.
 
     Batch-norm statistics still belong to the old weights: call `update_batch_norm` afterwards.
-    `Subspace.assign_mean` gives the same from a subspace of the same snapshots.
+    `Subspace.assign_mean` gives the same from a subspace of the snapshots.
 
     Args:
-        model: built `keras.Model` with the weights of the snapshots.
+        model: built `keras.Model` with the snapshots' weights.
         snapshots: folder of `SnapshotCheckpoint`, or list of its files.
 
     Returns:

@@ -16,17 +16,13 @@ def update_batch_norm(
 ) -> None:
     """Recomputes the moving statistics of batch norm over a data set at the current weights.
 
-    Training in a subspace takes few, large steps, and a start from one snapshot or the mean of
-    several moves all weights at once, so that the slow moving statistics belong to other weights.
-    This function sets them, for each layer, to the mean of all examples' activations and their
-    variance (the mean of the batches' variances plus the variance of the batches' means), from
-    forward passes with `training=True`, including dropout. Nothing else changes.
-
-    Under a strategy, the passes run on all replicas, each with its part of the batch.
+    Training in a subspace takes few, large steps, so that the slow moving statistics belong to
+    other weights. This function sets them, for each layer, to the mean of all examples' activations
+    and their variance (the mean of the batches' variances plus the variance of the batches' means),
+    from forward passes with `training=True`, including dropout, on all replicas.
 
     Args:
-        model: built `keras.Model`. Layers with `trainable=False`, and models without batch norm,
-            do not change.
+        model: built `keras.Model`. Layers with `trainable=False` do not change.
         dataset: `tf.data.Dataset` of batches as for `fit`, or a `tf.distribute.DistributedDataset`
             of the model's strategy; labels are not used.
         steps: number of batches to use. Default: all.

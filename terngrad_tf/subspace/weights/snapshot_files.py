@@ -1,6 +1,6 @@
-"""Weight snapshots in files: one safetensors file each, float32, named by the step.
+"""Weight snapshots: one safetensors file each, float32, named by the step.
 
-The file's metadata holds the order of the weights, which safetensors does not keep.
+The metadata holds the order of the weights, which safetensors does not keep.
 """
 
 import dataclasses
@@ -25,13 +25,12 @@ _NAME = re.compile(r"snapshot-(\d{10,})\.safetensors")
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """Description of a snapshot file, without its weights.
+    """A snapshot file, without its weights.
 
     Args:
-        path: `pathlib.Path` of the file.
-        step: number of optimizer steps at the time of the snapshot.
-        layout: tuple of pairs (name, shape) in the order of the model's trainable weights.
-        offsets: tuple with the position of each tensor's first byte in the file.
+        step: number of optimizer steps.
+        layout: (name, shape) in the order of the model's trainable weights.
+        offsets: position of each tensor's first byte in the file.
     """
 
     path: pathlib.Path
@@ -40,13 +39,10 @@ class Snapshot:
     offsets: tuple[int, ...]
 
     def read_range(self, start: int, out: np.ndarray) -> None:
-        """Reads consecutive weights, counted over all tensors in order, into an array.
-
-        Args:
-            start: position of the first weight, from 0.
-            out: contiguous float32 array of shape [count], filled in place.
+        """Fills a contiguous float32 array with consecutive weights, counted over all tensors in
+        order.
         """
-        # The library's slices cut whole rows, and a convolution has only three.
+        # The library slices only rows, and a convolution has only three.
         done = first = 0
         with open(self.path, "rb") as file:
             for (_, shape), offset in zip(self.layout, self.offsets, strict=True):
@@ -78,7 +74,7 @@ def step_of(path: PathLike) -> int | None:
 
 
 def find_snapshots(directory: PathLike) -> list[pathlib.Path]:
-    """Returns the paths of the snapshots in a directory in the order of their steps."""
+    """Returns the snapshots in a directory in the order of their steps."""
     directory = pathlib.Path(directory)
     if not directory.is_dir():
         return []
@@ -93,7 +89,7 @@ def save_snapshot(model: keras.Model, directory: PathLike, step: int) -> pathlib
     Args:
         model: `keras.Model` with trainable weights.
         directory: path of a folder, created if missing.
-        step: number of optimizer steps done, at least 0. A file of the same step is replaced.
+        step: number of optimizer steps, at least 0. A file of the same step is replaced.
 
     Returns:
         `pathlib.Path` of the file.
@@ -126,17 +122,10 @@ def save_snapshot(model: keras.Model, directory: PathLike, step: int) -> pathlib
 
 
 def open_snapshot(path: PathLike) -> Snapshot:
-    """Reads a snapshot's header and checks it.
-
-    Args:
-        path: file written by `save_snapshot`.
-
-    Returns:
-        `Snapshot`.
+    """Reads and checks a snapshot's header.
 
     Raises:
         ValueError: the file is damaged or not a snapshot.
-        FileNotFoundError: the file does not exist.
     """
     path = pathlib.Path(path)
     header, metadata = tensor_files.read_header(path)
@@ -161,17 +150,11 @@ def open_snapshot(path: PathLike) -> Snapshot:
 
 
 def open_snapshots(snapshots: PathLike | Iterable[PathLike]) -> list[Snapshot]:
-    """Reads the headers of several files, see `open_snapshot`.
-
-    Args:
-        snapshots: folder of `SnapshotCheckpoint`, or list of its files.
-
-    Returns:
-        List of `Snapshot` with equal layouts; those of a folder in the order of their steps.
+    """Reads the headers of a folder of `SnapshotCheckpoint`, in the order of steps, or of a list of
+    files.
 
     Raises:
         ValueError: a file is damaged, or names or shapes differ.
-        FileNotFoundError: the folder or a file does not exist.
     """
     if isinstance(snapshots, str | os.PathLike):
         if not os.path.isdir(snapshots):
@@ -189,10 +172,10 @@ def open_snapshots(snapshots: PathLike | Iterable[PathLike]) -> list[Snapshot]:
 
 
 def restore_snapshot(model: keras.Model, path: PathLike) -> int:
-    """Sets a model's trainable weights to those of a snapshot.
+    """Sets a model's trainable weights to a snapshot's.
 
     Args:
-        model: built `keras.Model` with the weights of the snapshot.
+        model: built `keras.Model` with the snapshot's weights.
         path: file written by `save_snapshot` or `SnapshotCheckpoint`.
 
     Returns:

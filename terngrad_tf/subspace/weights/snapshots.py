@@ -16,8 +16,8 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
     """Saves the trainable weights regularly, for a principal component analysis.
 
     Each snapshot is a safetensors file `snapshot-<step>.safetensors` with the float32 weights by
-    name, written atomically and only by the chief of a cluster. The optimizer's step names the
-    file, so that a resumed run continues the sequence; a repeated step replaces its file.
+    name, written atomically. The optimizer's step names the file, so that a resumed run continues
+    the sequence; a repeated step replaces its file.
 
     With `per_epoch` p, and epochs counted from `start_epoch`, the j-th snapshot is taken at the end
     of the step that completes j / p epochs.
@@ -32,16 +32,15 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
     Args:
         directory: folder of the files, created if missing.
         start_epoch: number of epochs to skip at the start. Default 0.
-        per_epoch: number of snapshots per epoch; 0.5 takes one every two epochs. Default 1.
+        per_epoch: snapshots per epoch; 0.5 takes one every two epochs. Default 1.
         every_steps: steps between snapshots, instead of `per_epoch`. Default: none.
-        keep_max: number of snapshots to keep. After each new snapshot, those with the lowest steps
-            beyond this number are removed. Default: all are kept.
+        keep_max: number of snapshots to keep, those with the highest steps. Default: all.
         steps_per_epoch: steps per epoch, possibly fractional, to count epochs by the optimizer's
             steps. Default: epochs of `fit`.
         starts_over: whether a run at step 0 may find snapshots, from its own interrupted start.
             Default False: it refuses them.
-        every_process: whether each process of a cluster with this callback writes, to a folder of
-            its own. Default False: only the chief writes.
+        every_process: whether each process of a cluster writes, to its own folder. Default False:
+            only the chief.
 
     Raises:
         ValueError: an argument is out of range; the folder holds snapshots of another network or

@@ -16,14 +16,7 @@ _MAX_SHOWN = 3
 
 
 def layout_of(variables: Iterable[keras.Variable]) -> Layout:
-    """Returns names and shapes of Keras variables, in order.
-
-    Args:
-        variables: iterable of `keras.Variable`.
-
-    Returns:
-        Tuple of pairs (path, shape), shape a tuple of integers.
-    """
+    """Returns the paths and shapes of variables, in order."""
     return tuple((variable.path, tuple(int(d) for d in variable.shape)) for variable in variables)
 
 
@@ -35,20 +28,10 @@ def num_weights(layout: Layout) -> int:
 def check_same_layout(
     expected: Layout, received: Layout, expected_source: str, received_source: str
 ) -> None:
-    """Refuses weights with other names, shapes or order.
+    """Raises ValueError unless weights have the same names, shapes and order.
 
-    Keras numbers unnamed layers across the whole process, so that the same network is
-    "dense/kernel" first and "dense_1/kernel" when built again. Names count as equal if such numbers
-    have the same ranks.
-
-    Args:
-        expected: layout.
-        received: layout.
-        expected_source: origin of `expected`, for the error.
-        received_source: origin of `received`, for the error.
-
-    Raises:
-        ValueError: the layouts differ.
+    Keras numbers unnamed layers across the whole process: "dense/kernel" is "dense_1/kernel" when
+    built again. Names count as equal if such numbers have the same ranks. Errors name the sources.
 
     Example:
         >>> check_same_layout([("dense/bias", (3,))], [("dense_1/bias", (3,))], "a", "b")

@@ -1,6 +1,6 @@
 """The same maths as compiled loops: rounding, packing and adding in one pass over the gradients.
 
-`ternary`'s readable modules define each function; the tests compare the results bit for bit.
+`ternary`'s readable modules define each function; results are equal bit for bit.
 """
 
 __all__ = []

@@ -11,7 +11,7 @@ from terngrad_tf.ternary import codec, quantizer, random_bits
 from terngrad_tf.ternary import scales as scale_rules
 from terngrad_tf.ternary.fused import compiled, digit_split, tiles
 
-# Tensor indices start at 0; the second rounding draws from separate sequences.
+# Tensor indices start at 0; the second rounding has separate sequences.
 _SECOND_HOP = -1
 
 
@@ -19,13 +19,13 @@ def reduce_chunk(words: tf.Tensor, base_in: int = 3, *, base_out: int) -> tf.Ten
     """Adds the digits of K senders, place by place, and packs the sums.
 
     Args:
-        words: int32 tensor of shape [K, C], one chunk of the words of each sender.
+        words: int32 tensor [K, C], one chunk of each sender's words.
         base_in: base of the words.
-        base_out: base of the sums, greater than the largest: at least `K * (base_in - 1) + 1`.
+        base_out: base of the sums, at least `K * (base_in - 1) + 1`.
 
     Returns:
-        int32 tensor of shape [num_words(digits_per_word(base_in) * C, base_out)]: the sums in
-        plane-major order (digit j of word i is element `j * C + i`), packed as by `pack`.
+        int32 tensor [num_words(digits_per_word(base_in) * C, base_out)], plane-major: digit j of
+        word i is element `j * C + i`.
 
     Raises:
         ValueError: `base_out` is too small.
@@ -99,20 +99,19 @@ def sum_scales(
     """Computes the scales for `requantize_chunk`: one for the sums of each tensor in a chunk.
 
     The scale is the largest magnitude of a sum, or, with `clip`, that of `ScaleRule("auto")` for a
-    single replica, if smaller: with more replicas, most sums lie further below the largest, and
-    rounding adds more variance.
+    single replica, if smaller: more replicas' sums lie further below the largest, and rounding adds
+    more variance.
 
     Args:
-        words: int32 tensor of shape [K, C], one chunk of the words of each sender, padded with
-            codes that are 0.
+        words: int32 tensor [K, C], one chunk of each sender's words, padded with codes that are 0.
         widths: number of words of each of T >= 1 consecutive tensors; their sum is C.
-        num_replicas: N, the number of replicas whose codes the words hold.
+        num_replicas: N, number of replicas in the words.
         clip: whether sums may be clipped.
-        levels: L of the codes in the words and of the codes after rounding.
+        levels: L of the codes before and after rounding.
         base: base of the words.
 
     Returns:
-        float32 tensor of shape [T]; 0 for tensors whose sums are all 0, or that have none.
+        float32 tensor [T]; 0 for tensors without nonzero sums.
 
     Raises:
         ValueError: the sum of `widths` is not C.
@@ -132,11 +131,11 @@ def sum_scales(
     largest = tf.stack([tf.reduce_max(values) for values in largest])
 
     def totals(parts):
-        # Whole numbers, whose sums are exact in any order.
+        # Sums of whole numbers are exact in any order.
         parts = [tf.reduce_sum(tf.cast(values, tf.float64)) for values in parts]
         return tf.cast(tf.stack(parts), tf.float32)
 
-    # The rule depends only on ratios of means, so sums serve as well.
+    # The rule needs only ratios of means, so sums serve as well.
     moments = scale_rules.Moments(
         largest=tf.maximum(largest, 0.0),  # the maximum of no elements is -inf
         mean_size=totals(sizes) if clip else largest,
@@ -162,7 +161,7 @@ def _sum_statistics(senders, chunk, base, largest):
     def statistics(parts):
         totals = split.sum_digits(parts) - largest
         totals = tf.reshape(totals, [-1, totals.shape[-1]])
-        # Digit by digit, since XLA vectorizes these operations, but not a reduction.
+        # Digit by digit: XLA vectorizes these operations, but not a reduction.
         sizes = [
             tf.cast(tf.abs(totals[digit]), tf.float32)
             for digit in range(codec.digits_per_word(base))
@@ -192,21 +191,19 @@ def requantize_chunk(
     `c / L` as `owner_scales` estimates the sum, without bias if |t| <= c.
 
     Args:
-        words: int32 tensor of shape [K, C], one chunk of the words of each sender.
-        num_replicas: N, the number of replicas whose codes the words hold.
+        words: int32 tensor [K, C], one chunk of each sender's words.
+        num_replicas: N, number of replicas in the words.
         seed, step: see `ternarize`.
-        stream: number of the chunk, Python integer or scalar int32 tensor, so that chunks draw
-            different random bits.
-        levels: L of the codes in the words and of the new codes.
+        stream: number of the chunk, integer or scalar int32 tensor; selects its random bits.
+        levels: L of the codes before and after rounding.
         base: base of the words.
         base_out: base of the new words, at least `2 * L + 1`.
-        scales: float32 tensor of shape [C], c of the sums in each word, as from `sum_scales`.
-            Default: N L, the largest possible sum, for all, so that the code is one of the
-            replicas' mean.
+        scales: float32 tensor [C], c of the sums in each word, as from `sum_scales`. Default: N L,
+            the largest possible sum; the code is then one of the replicas' mean.
 
     Returns:
-        int32 tensor of shape [num_words(digits_per_word(base) * C, base_out)], plane-major as in
-        `reduce_chunk`; [C], in the layout of `words`, if the bases are equal.
+        int32 tensor [num_words(digits_per_word(base) * C, base_out)], plane-major as in
+        `reduce_chunk`; in the layout of `words` if the bases are equal.
 
     Raises:
         ValueError: `num_replicas` or `levels` is out of range.

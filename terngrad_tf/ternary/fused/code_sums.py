@@ -9,8 +9,8 @@ import tensorflow as tf
 from terngrad_tf.ternary import quantizer
 from terngrad_tf.ternary.fused import compiled, loop_rounding, partition, tiles
 
-# Number of replicas per loop. Each loop writes its sums once and makes the random words once; more
-# replicas would only take longer to compile.
+# Each loop makes the random words and writes its sums once; more replicas would only take longer to
+# compile.
 _REPLICAS_OF_A_LOOP = 8
 
 
@@ -32,12 +32,12 @@ def sum_codes(
     before multiplication by the scales.
 
     Args:
-        gradients: list of K lists of T float16, bfloat16 or float32 tensors, one list per replica;
-            static shapes, equal for all replicas.
-        scales: float32 tensor of shape [T], the scales shared by all replicas.
+        gradients: for each of K replicas, a list of T float16, bfloat16 or float32 tensors of equal
+            static shapes.
+        scales: float32 tensor [T], shared by all replicas.
         seed, step, num_replicas, rounding, levels: see `ternarize`; L is `levels`.
-        replicas: K numbers in 0..num_replicas-1, Python integers or scalar int32 tensors.
-        tensors: T integers that select the random sequence of each tensor. Default 0..T-1.
+        replicas: K numbers in 0..num_replicas-1, integers or scalar int32 tensors.
+        tensors: T integers that select each tensor's random sequence. Default 0..T-1.
 
     Returns:
         List of T float32 tensors of whole numbers in `-K * L .. K * L`.
@@ -58,7 +58,7 @@ def sum_codes(
         return []
     pieces = _Pieces(shapes)
     numbers = loop_rounding.arguments(scales, tensors, len(shapes), seed, step)
-    # Loops do not add to zeros passed from outside, which TensorFlow would hold as constants.
+    # Not added to zeros from outside, which TensorFlow would hold as constants.
     sums = []
     for start in range(0, len(gradients), _REPLICAS_OF_A_LOOP):
         members = slice(start, start + _REPLICAS_OF_A_LOOP)
@@ -69,25 +69,20 @@ def sum_codes(
 
 
 class _Pieces:
-    """Tensors cut into whole tiles: each large tensor separately, and all the rest side by side.
+    """T tensors of static shapes in whole tiles: large tensors separately, the rest side by side.
 
-    The encoder's single loop over columns of words would have to copy large tensors to fill them
-    up to whole words.
-
-    Args:
-        shapes: T static shapes.
+    The encoder's loop would copy large tensors to fill whole words.
     """
 
     def __init__(self, shapes):
         self._shapes = shapes
         large, _ = partition.split(shapes)
         sizes = [partition.num_elements(shape) for shape in shapes]
-        # The rest of a large tensor after its last whole tile is short.
         self._starts = {i: sizes[i] - sizes[i] % tiles.TILE for i in large}
         rest = {i: size - self._starts.get(i, 0) for i, size in enumerate(sizes)}
         self._of_large = [partition.Columns({i: start}) for i, start in self._starts.items()]
         rest = {i: width for i, width in rest.items() if width}
-        # A list of one item, or empty.
+        # One item or none.
         self._rest = [partition.Columns(rest)] * bool(rest)
 
     def cut(self, tensors):
@@ -100,14 +95,7 @@ class _Pieces:
         return result + [piece.join(rest) for piece in self._rest]
 
     def keys(self, element_keys, mix_keys, factors):
-        """Returns the number of each tile's first element plus its key, and the rounding's numbers.
-
-        Args:
-            element_keys, mix_keys, factors: by tensor, see `loop_rounding.by_tensor`.
-
-        Returns:
-            List of three tensors `[tiles, 1]` for each piece.
-        """
+        """Returns `[tiles, 1]` tensors per piece: first number plus key, mix key, factor."""
         columns = [(piece, {}) for piece in self._of_large]
         columns += [(piece, self._starts) for piece in self._rest]
         return [
@@ -134,7 +122,7 @@ class _Pieces:
 
 
 def _concat(parts):
-    """Concatenates flat float32 tensors; the list may be empty."""
+    """Concatenates flat float32 tensors, if any."""
     if not parts:
         return tf.zeros([0], tf.float32)
     return parts[0] if len(parts) == 1 else tf.concat(parts, 0)
@@ -161,11 +149,11 @@ def _adder(shapes, dtypes, count, rounding):
                     for piece, (first, mix_keys, factors) in of_pieces
                 ]
             )
-        # As floats: outside of compiled loops, TensorFlow keeps int32 in a GPU's host memory.
+        # As floats: TensorFlow keeps int32 in a GPU's host memory.
         return [tf.cast(tf.add_n(of_piece), tf.float32) for of_piece in zip(*codes, strict=True)]
 
     def run(gradients, numbers, replicas):
-        # All replicas draw the same words with correlated rounding.
+        # Correlated replicas draw the same words.
         drawing = replicas[:1] if rounding.kind == "correlated" else replicas
         of_tensors = [loop_rounding.by_tensor(numbers, rounding, replica) for replica in drawing]
         keys = [pieces.keys(*by_tensor) for by_tensor in of_tensors]

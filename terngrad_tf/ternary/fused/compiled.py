@@ -1,4 +1,4 @@
-"""Functions called by graphs: how they are traced, and their common parts."""
+"""How functions called by graphs are traced, and their common parts."""
 
 import functools
 from collections.abc import Callable
@@ -17,8 +17,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 def called(function: Callable[..., Any]) -> Callable[..., Any]:
     """Turns a function of structures of tensors into one that graphs call, not repeat inline.
 
-    TensorFlow keeps each operation of a graph several times, some 30 KB of memory per step of
-    `fit`.
+    TensorFlow keeps each operation of a graph several times.
     """
     return _traced_apart(function)
 
@@ -26,8 +25,7 @@ def called(function: Callable[..., Any]) -> Callable[..., Any]:
 def _traced_apart(function, **options):
     """Returns a `tf.function` that is traced once for each signature, in a separate thread.
 
-    XLA keeps, for each operation, the names of all Python files and functions on the call stack
-    where the operation was created, some 15 KB in a step of `fit`; a new thread has an empty stack.
+    XLA keeps the call stack of each operation's creation; a new thread's stack is empty.
     """
     traced = tf.function(function, autograph=False, **options)
     of_signature = {}
@@ -49,8 +47,8 @@ def _traced_apart(function, **options):
 def constants() -> Callable[[Any], tf.Tensor]:
     """Returns a function of (nested tuples of) integers to int32 constants, one per distinct value.
 
-    Shapes and positions given as Python numbers become one operation of a graph for each use. Use
-    the function for a single trace: a graph knows only its own constants.
+    Python numbers would become one operation per use. A graph knows only its own constants: use the
+    function for a single trace.
     """
     return functools.cache(functools.partial(tf.constant, dtype=tf.int32))
 
@@ -66,7 +64,7 @@ def scalar(value: Any, dtype: tf.DType) -> tf.Tensor:
 
 
 def static_shape(tensor: tf.Tensor, argument: str) -> tuple[int, ...]:
-    """Returns the shape of a tensor as a tuple; it must be known when the function is traced."""
+    """Returns the shape of a tensor, which must be known when the function is traced."""
     shape = tf.TensorShape(tensor.shape)
     if not shape.is_fully_defined():
         raise ValueError(f"`{argument}` must have a static shape. Received: shape={shape}")

@@ -23,15 +23,14 @@ def decode(
     """Sums the codes of all senders and scales them: `s_t * (sum_k w_k digit_k - total_bias)`.
 
     Args:
-        words: int32 tensor of shape [K, W]: results of `encode` on each of K senders, or sums of
-            them.
-        scales: float32 tensor of shape [T]. Divide by N for the mean over N replicas. If a scale
-            is NaN or infinite, the whole tensor is NaN.
+        words: int32 tensor [K, W]: results of `encode` on K senders, or sums of them.
+        scales: float32 tensor [T]; divide by N for the mean over N replicas. If a scale is NaN or
+            infinite, the whole tensor is NaN.
         shapes: T static shapes.
         dtypes: T floating-point types; the result is computed in float32 and cast.
         base: base given to `encode`.
-        total_bias: total number of replicas whose codes the words hold, since every code was
-            stored as code + 1: K for words of single replicas, otherwise the sum of the weights.
+        total_bias: total number of replicas in the words, since codes are stored as code + 1: K for
+            words of single replicas, otherwise the sum of the weights.
         weights: K positive integers w_k, such as `trit_values`. Default 1.
 
     Returns:
@@ -76,17 +75,15 @@ def decode_chunks(
     `requantize_chunk`, if `base_out` is 3 and `total_bias` 1).
 
     Args:
-        words: int32 tensor of shape [M, num_words(digits_per_word(base_in) * chunk_words,
-            base_out)].
-        scales: float32 tensor of shape [T], see `decode`.
+        words: int32 tensor [M, num_words(digits_per_word(base_in) * chunk_words, base_out)].
+        scales: float32 tensor [T], see `decode`.
         shapes: T static shapes.
         dtypes: T floating-point types.
         chunk_words: number of words of a chunk.
         base_in: base of the words that were summed.
         base_out: base of the sums.
-        total_bias: number to subtract from each digit: the number of replicas summed.
-        owner_scales: float32 tensor of shape [M, T]: further factors of each owner's digits of
-            each tensor. Default 1.
+        total_bias: number of replicas summed, which is subtracted from each digit.
+        owner_scales: float32 tensor [M, T], further factors of owners' digits. Default 1.
 
     Returns:
         List of T tensors, `s_t * owner_scale * (digit - total_bias)`.
@@ -157,10 +154,8 @@ class _Segments:
     """Columns of words decoded by one loop: a large tensor, or a run of small ones.
 
     Args:
-        shapes: T static shapes.
-        dtypes: T dtypes of the results.
         base: base in which the tensors' words are laid out.
-        chunk_words: number of columns per owner, if there are several owners.
+        chunk_words: number of columns per owner.
     """
 
     def __init__(self, shapes, dtypes, base, chunk_words=1):
@@ -175,11 +170,10 @@ class _Segments:
     def decoder(self, digits, total_bias):
         """Returns a function of parts or digits `[..., columns]` and scales to the tensors.
 
-        Scales are `[T]`, or `[owners, T]` if they differ between owners.
+        Scales are `[T]`, or `[owners, T]`.
 
         Args:
-            digits: function of columns that returns their summed digits, int32.
-            total_bias: number to subtract from each digit.
+            digits: returns the summed digits of columns, int32.
         """
         ends = np.cumsum([sum(widths.values()) for widths in self._segments]).tolist()
         bounds = list(zip([0, *ends], ends, strict=False))
@@ -230,7 +224,7 @@ class _Segments:
         return tf.concat(fills, 0)
 
     def _of_columns(self, scale, start, end):
-        """Returns the scale of each column of a tensor, given one per owner."""
+        """Returns a tensor's scale by column, given one per owner."""
         # Not within `values`: XLA would select among all owners for each element.
         first, last = start // self._chunk_words, (end - 1) // self._chunk_words + 1
         offset = first * self._chunk_words
@@ -246,7 +240,7 @@ class _Segments:
             for i, planes in zip(widths, parts, strict=True):
                 size = partition.num_elements(self._shapes[i])
                 if size < planes.shape.num_elements():
-                    # A view, not a copy, for sizes that are multiples of 16.
+                    # A view, not a copy, if the size is a multiple of 16.
                     flat = tf.reshape(planes, constant((-1,)))
                     planes = tf.slice(flat, constant((0,)), constant((size,)))
                 if planes.shape != self._shapes[i]:

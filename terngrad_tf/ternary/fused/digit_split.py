@@ -1,9 +1,9 @@
 """Splits words into digits with 32-bit products: a word into parts, a part into digits.
 
 A part holds `size` digits and is below 2**16. Digit j of a part p is `floor(base * frac(p /
-base**(j+1)))`, and the fraction, in units of 2**-32, is the low half of the product with the
-constant `ceil(2**32 / base**(j+1))`. Unlike division by a constant, this is the same code for every
-j, so one short loop computes all digits.
+base**(j+1)))`, and the fraction, in units of 2**-32, is the low half of the product with
+`ceil(2**32 / base**(j+1))`. Unlike division by a constant, the code is the same for every j, so one
+short loop computes all digits.
 """
 
 import dataclasses
@@ -21,7 +21,6 @@ class DigitSplit:
     """Split of the words of a base into parts and digits.
 
     Attributes:
-        base: number of values of a digit.
         count: number of parts of a word.
         size: number of digits of a part; `count * size` may exceed the digits of a word.
     """
@@ -46,14 +45,10 @@ class DigitSplit:
         return tf.stack([tf.cast(part, self.dtype) for part in (*result, rest)], axis=1)
 
     def digits(self, part: tf.Tensor) -> tf.Tensor:
-        """Returns the digits of one sender's parts.
+        """Returns the digits, uint32 [count, size, W], of one sender's parts [count, W].
 
-        Args:
-            part: tensor of shape [count, W], a row of the result of `cut`.
-
-        Returns:
-            uint32 tensor of shape [count, size, W]. Digit j of a word: `[j // size, j % size]`;
-            places beyond `digits_per_word(base)` hold zeros.
+        Digit j of a word is at `[j // size, j % size]`; places beyond `digits_per_word(base)` hold
+        zeros.
         """
         part = tf.cast(part, tf.uint32)[:, tf.newaxis, :]
         if self.size == 1:
@@ -67,12 +62,7 @@ class DigitSplit:
         return tf.bitwise.right_shift(high, tf.constant(32 - bits, tf.uint32))
 
     def sum_digits(self, parts: tf.Tensor, weights: Sequence[int] | None = None) -> tf.Tensor:
-        """Sums each digit over K senders: `[K, count, W]` to int32 `[count, size, W]`.
-
-        Args:
-            parts: result of `cut`.
-            weights: K positive integers, factors of the senders' digits. Default 1.
-        """
+        """Sums K senders' weighted digits: `[K, count, W]` to int32 `[count, size, W]`."""
         total = None
         for sender, weight in enumerate(weights or [1] * parts.shape[0]):
             digits = self.digits(parts[sender])
@@ -85,7 +75,7 @@ def _fits(base: int, size: int) -> bool:
     """Returns True if the digits of a part of `size` digits are exact.
 
     The rounded constant adds less than `base**size` units of 2**-32 to a fraction, and dropping the
-    low bits at most `2**bits` more; the distance to the next fraction is `2**32 / base**size`.
+    low bits at most `2**bits` more; the next fraction is `2**32 / base**size` away.
     """
     largest = base**size
     return largest <= 2**16 and largest * (largest + (1 << base.bit_length())) <= 2**32

@@ -11,7 +11,7 @@ from terngrad_tf.ternary import codec, quantizer, random_bits
 from terngrad_tf.ternary.fused import compiled, loop_rounding, partition, tiles
 
 _SUPPORTED = (tf.float16, tf.bfloat16, tf.float32)
-# Columns per tile of small tensors, each of which is padded to whole tiles.
+# Columns per tile of small tensors, which are padded to whole tiles.
 _SMALL_TILE = 64
 
 
@@ -30,20 +30,20 @@ def encode(
 ) -> tf.Tensor:
     """Rounds a list of tensors to codes and packs them into one buffer.
 
-    Every tensor is rounded as by `ternarize`, and its digits, code + L, are packed as by
-    `pack(digits, base, padding=L)`; the words of the tensors follow each other in list order. With
-    `base = 2 * n * L + 1`, the words of n replicas can be added as int32 without carries between
-    digits, and `decode` with `total_bias=n * L` gives the sum of the n gradients.
+    Tensors are rounded as by `ternarize`, and digits, code + L, are packed as by `pack(digits,
+    base, padding=L)`, in list order. With `base = 2 * n * L + 1`, the words of n replicas can be
+    added as int32 without carries between digits, and `decode` with `total_bias=n * L` gives the
+    sum of the n gradients.
 
     Args:
         gradients: list of T float16, bfloat16 or float32 tensors with static shapes.
-        scales: float32 tensor of shape [T], the scales shared by all replicas.
+        scales: float32 tensor [T], shared by all replicas.
         seed, step, replica, num_replicas, rounding, levels: see `ternarize`; L is `levels`.
         base: number of values of a digit, at least `2 * L + 1`.
-        tensors: T integers that select the random sequence of each tensor. Default 0..T-1.
+        tensors: T integers that select each tensor's random sequence. Default 0..T-1.
 
     Returns:
-        int32 tensor of shape [sum of num_words(n_t, base)].
+        int32 tensor [sum of num_words(n_t, base)].
 
     Raises:
         ValueError: an argument is out of range or a shape is not static.
@@ -78,10 +78,7 @@ def encode(
 
 @functools.cache
 def _encoder(shapes, dtypes, rounding, base):
-    """Returns the function that encodes tensors of these shapes, in compiled loops over words.
-
-    Each large tensor has its own loop; all small tensors share one.
-    """
+    """Returns the function that encodes tensors of these shapes, in compiled loops over words."""
     large, small = partition.split(shapes)
     widths = [codec.num_words(partition.num_elements(shape), base) for shape in shapes]
     count = codec.digits_per_word(base)
@@ -122,7 +119,7 @@ def _encoder(shapes, dtypes, rounding, base):
 
 @functools.cache
 def _large_encoder(size, dtype, rounding, base):
-    """Returns the compiled loop over the words of a tensor, shared by all tensors of this size."""
+    """Returns the compiled loop over a tensor's words, shared by all tensors of this size."""
     del dtype  # selects the trace
     width, count = codec.num_words(size, base), codec.digits_per_word(base)
 
@@ -141,18 +138,14 @@ def _join_digits(rounding, base, planes, numbers, mix_key, factor, offset):
     """Rounds columns of digits and joins them into words.
 
     Args:
-        rounding: `quantizer.Rounding`.
-        base: number of values of a digit.
-        planes: for each digit, a pair of the gradients, `[tiles, columns of a tile]`, and a key,
-            uint32, scalar or one per tile, that is added to their numbers.
-        numbers: uint32, numbers of the columns.
-        mix_key: uint32, scalar or one per tile.
-        factor: `rounding.factor` of the scale, scalar or one per tile.
-        offset: uint32 scalar.
+        planes: for each digit, the gradients, `[tiles, columns of a tile]`, and a uint32 key that
+            is added to their numbers. Keys and factors are scalar or one per tile.
+        numbers: uint32, of the columns.
+        factor: `rounding.factor` of the scale.
 
     Returns:
-        The words' bits as a float32 tensor of the planes' shape: outside of compiled loops,
-        TensorFlow keeps int32 in the memory of a GPU's host, and has fewer kernels for uint32.
+        The words' bits as float32: TensorFlow keeps int32 in the memory of a GPU's host, and has
+        fewer kernels for uint32.
     """
     digit = _digit(rounding)
     digits = [digit(*plane, numbers, mix_key, factor, offset) for plane in planes]

@@ -10,22 +10,19 @@ import tensorflow as tf
 from terngrad_tf.ternary.fused import compiled
 
 _NUM_BITS = 31  # of a non-negative float32
-# Sample size for the threshold. A hundredth of the sample is 655 elements, so the number kept of a
-# hundredth varies by 4 % (one deviation) or 8 % (two).
+# A hundredth of the sample is 655 elements: their number varies by 4 % (one deviation).
 _SAMPLE = 2**16
 
 
 def largest_as_codes(tensors: Sequence[tf.Tensor], share: float) -> list[tf.Tensor]:
     """Sets the largest elements of each tensor to their mean magnitude, and all others to 0.
 
-    Keeps the `ceil(share * n)` largest of the n elements of all tensors together, and all elements
-    as large as the smallest of these:
+    Keeps the `ceil(share * n)` largest of the n elements of all tensors together, and ties:
 
         y = sign(x) * s  if |x| >= t, else 0
 
-    with one t for all tensors, and s the mean of the tensor's kept |x|, the single magnitude
-    nearest to them. For more than 65,536 elements, t is found from a fixed sample of this size, so
-    that slightly more or fewer elements are kept.
+    with one t for all tensors, and s the mean of the tensor's kept |x|. For more than 65,536
+    elements, t is found from a fixed sample of this size, so that the number kept varies slightly.
 
     Args:
         tensors: list of float16, bfloat16 or float32 tensors with static shapes; computed in
@@ -78,7 +75,7 @@ def _threshold_finder(sizes, share):
             reached = tf.math.count_nonzero(sample >= raised, dtype=tf.int32)
             return bit - 1, tf.where(reached >= count, raised, threshold)
 
-        # Find the largest threshold that `count` elements reach, bit by bit.
+        # Largest threshold that `count` elements reach, bit by bit.
         _, threshold = tf.while_loop(
             lambda bit, threshold: bit >= 0, raise_threshold, (_NUM_BITS - 1, 0)
         )
@@ -88,11 +85,11 @@ def _threshold_finder(sizes, share):
 
 
 def _places_of_sample(sizes):
-    """Returns positions in vectors of these sizes, one int32 array each: random, or all if few."""
+    """Returns positions in vectors of these sizes, an int32 array each: random, or all if few."""
     total = sum(sizes)
     places = np.arange(total)
     if total > _SAMPLE:
-        # The numbers of this generator do not change between releases.
+        # This generator's numbers do not change between releases.
         places = np.sort(np.random.RandomState(0).randint(total, size=_SAMPLE))
     ends = np.cumsum(sizes)
     parts = np.split(places, np.searchsorted(places, ends[:-1]))

@@ -8,7 +8,7 @@ import tensorflow as tf
 from terngrad_tf.ternary import quantizer, random_bits
 from terngrad_tf.ternary.fused import compiled
 
-# Keys are made for a multiple of this many tensors, so that most lists share a function.
+# Lists are padded to multiples, so that most share a function.
 _LIST_LENGTH = 64
 
 
@@ -32,13 +32,7 @@ def arguments(scales: tf.Tensor, tensors: Any, num_tensors: int, seed: int, step
 
 
 def by_tensor(numbers: Any, rounding: quantizer.Rounding, replica: Any) -> Any:
-    """Returns two keys and the scale's factor for each tensor.
-
-    Args:
-        numbers: result of `arguments`.
-        rounding: `quantizer.Rounding`.
-        replica: scalar int32 tensor.
-    """
+    """Returns two keys and the scale's factor for each tensor, given the result of `arguments`."""
     return _by_tensor(rounding)(numbers, replica)
 
 
@@ -62,9 +56,9 @@ def round_elements(
     factor: tf.Tensor,
     offset: tf.Tensor,
 ) -> tf.Tensor:
-    """Rounds elements, given their numbers and the results of `by_tensor`, which broadcast.
+    """Rounds elements, given their uint32 numbers and the results of `by_tensor`, which broadcast.
 
-    Numbers, uint32, may be counted from another position if the key is increased by it.
+    If numbers are counted from another position, increase the key by it.
     """
     words = random_bits.fmix32(numbers + element_key, mix_key) + offset
     return rounding.codes(tf.cast(gradient, tf.float32), factor, words)

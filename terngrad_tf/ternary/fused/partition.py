@@ -1,9 +1,8 @@
 """Divides a list of tensors among compiled loops: one per large tensor, one for the rest.
 
-All loops over several tensors use this module. They divide different things, because a common
-layout would copy the gradients once more: the encoder and the decoder divide columns of words, and
-the sum of codes, which makes no words, columns of elements. The decoder has a separate loop for
-each run of small neighbours, since their words arrive side by side.
+Encoder and decoder divide columns of words; the sum of codes, without words, divides columns of
+elements: a common layout would copy the gradients. The decoder has a loop for each run of small
+neighbours, whose words arrive side by side.
 """
 
 import functools
@@ -15,7 +14,7 @@ import tensorflow as tf
 
 from terngrad_tf.ternary.fused import tiles
 
-# A separate loop for a tensor avoids a copy, but takes half a second to compile for each size.
+# A separate loop avoids a copy, but each size takes half a second to compile.
 LARGE = 2**20
 MOST_LARGE = 16
 
@@ -26,7 +25,7 @@ def num_elements(shape: Sequence[int]) -> int:
 
 
 def split(shapes: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
-    """Returns the positions of large and of other tensors, each in list order."""
+    """Returns the positions of large and of other tensors, in list order."""
     by_size = sorted(range(len(shapes)), key=lambda i: -num_elements(shapes[i]))
     large = sorted(i for i in by_size[:MOST_LARGE] if num_elements(shapes[i]) >= LARGE)
     return large, [i for i in range(len(shapes)) if i not in set(large)]
@@ -46,11 +45,8 @@ def runs(positions: Iterable[int]) -> list[list[int]]:
 class Columns:
     """Columns of several tensors side by side, each tensor's padded to whole tiles.
 
-    Values that differ between tensors become one value per tile.
-
     Args:
-        widths: dict from a tensor's position in the list to its number of columns.
-        tile: number of columns per tile.
+        widths: number of columns by the tensor's position in the list.
     """
 
     def __init__(self, widths: dict[int, int], tile: int = tiles.TILE) -> None:
@@ -63,7 +59,7 @@ class Columns:
         self.num_tiles = sum(self._counts)
 
     def spread(self, values: Any) -> tf.Tensor:
-        """Spreads values `[T]`, one per tensor, to `[num_tiles, 1]`, one per tile."""
+        """Spreads values `[T]`, one per tensor, to `[num_tiles, 1]`."""
         positions = np.repeat(np.array(self.members, np.int32), self._counts)[:, np.newaxis]
         if values.dtype != tf.uint32:
             return tf.gather(values, positions)
@@ -74,7 +70,7 @@ class Columns:
         """Returns the number of each tile's first column in its tensor, uint32 `[num_tiles, 1]`.
 
         Args:
-            starts: dict from positions to the number of the tensor's first column; default 0.
+            starts: number of a tensor's first column, by position. Default 0.
         """
         numbers = [
             np.arange(count, dtype=np.uint32) * np.uint32(self._tile)
@@ -95,7 +91,7 @@ class Columns:
         return tf.reshape(joined, [*joined.shape[:-1], self.num_tiles, self._tile])
 
     def split(self, columns: Any) -> dict[int, tf.Tensor]:
-        """Inverse of `join`; returns the part of each member by position."""
+        """Inverse of `join`; returns the parts by position."""
         flat = tf.reshape(columns, [*columns.shape[:-2], -1])
         pairs = zip(self._widths.values(), self._paddings, strict=True)
         lengths = [length for pair in pairs for length in pair]

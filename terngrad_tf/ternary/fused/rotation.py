@@ -1,7 +1,6 @@
 """Rotates lists of tensors like `ternary.rotation`, in few passes, by matrix products.
 
-XLA multiplies, flips signs and adds in one pass, but has no fast Hadamard transform. Products on
-both sides of a block, arranged as a square, are the fastest way in TensorFlow.
+XLA has no fast Hadamard transform; products on both sides of a block as a square are fastest.
 """
 
 import functools
@@ -16,19 +15,19 @@ import tensorflow as tf
 from terngrad_tf.ternary import random_bits, rotation
 from terngrad_tf.ternary.fused import compiled, partition
 
-# Number of parts of a block whose squares are added elementwise, before the parts are summed.
+# Parts of a block whose squares are added elementwise.
 _PLANES = 16
-# From this block size on, two-sided products take less arithmetic.
+# From this size on, two-sided products take less arithmetic.
 _TWO_SIDED = 256
-# Below these, all integers are exact: in float32, and in GPUs' rounding before a product.
+# Below these, integers are exact: in float32, and in GPUs' rounding before a product.
 _EXACT, _EXACT_ON_GPUS = 2**24, 2**11
 
 
 class Rotation:
     """T tensors as vectors of rotated blocks, and back.
 
-    The whole blocks of a large tensor form a vector of their own, without a copy. All other blocks,
-    including the rest of large tensors, form one more vector, the largest blocks first.
+    The whole blocks of a large tensor form a vector of their own, without a copy. All other blocks
+    form one more vector, the largest first.
 
     Args:
         shapes: T static shapes.
@@ -46,7 +45,7 @@ class Rotation:
         self._levels = levels
         self._bound = levels * num_replicas
         self._vectors = _vectors(tuple(partition.num_elements(shape) for shape in self._shapes))
-        # Block size and number of blocks of each size in each vector.
+        # Block size and count of each run of equal blocks.
         self._runs = [
             (size, _num_blocks(parts)) for vector in self._vectors for size, parts in vector.items()
         ]
@@ -54,7 +53,7 @@ class Rotation:
 
     @property
     def sizes(self) -> list[int]:
-        """Number of elements of each vector, including zeros that pad blocks."""
+        """Number of elements of each vector, including padding."""
         return [
             sum(size * _num_blocks(parts) for size, parts in vector.items())
             for vector in self._vectors
@@ -91,7 +90,7 @@ class Rotation:
         Args:
             tensors: T float16, bfloat16 or float32 tensors.
             measured: result of `measure` for the tensors.
-            scales: float32 tensor of shape [num_blocks], shared by all replicas.
+            scales: float32 tensor [num_blocks], shared by all replicas.
             seed, step: as in `ternarize`.
             tensor: index that selects the random signs.
         """
@@ -121,8 +120,7 @@ class Rotation:
 
         Args:
             vectors: float32 tensors with the lengths `sizes`: sums of the replicas' codes.
-            scales: float32 tensor of shape [num_blocks]. Blocks become NaN if their scale is not
-                finite.
+            scales: float32 tensor [num_blocks]. Blocks with a non-finite scale become NaN.
             dtypes: T floating-point types.
             seed, step, tensor: as in `rotate`.
         """
@@ -168,7 +166,7 @@ class Rotation:
         ]
 
     def spread_to_blocks(self, values: tf.Tensor) -> tf.Tensor:
-        """Returns a value per block, float32 `[num_blocks]`, from one for each vector."""
+        """Returns a value per block, float32 `[num_blocks]`, from one per vector."""
         of_vectors = zip(tf.unstack(values), self._vectors, strict=True)
         return _joined(
             [tf.fill([sum(map(_num_blocks, parts.values()))], v) for v, parts in of_vectors]
@@ -194,8 +192,8 @@ class Rotation:
         )
 
     def _blocks(self, tensors):
-        """Returns blocks `[count, size]` of each run, float32."""
-        # Not in the compiled functions: XLA lacks float16 where a processor cannot convert it.
+        """Returns float32 blocks `[count, size]` of each run."""
+        # Not compiled: XLA lacks float16 where a processor cannot convert it.
         flat = [tf.cast(tf.reshape(tensor, [-1]), tf.float32) for tensor in tensors]
         result = []
         for vector in self._vectors:
@@ -206,7 +204,7 @@ class Rotation:
 
 
 class _Part:
-    """Blocks of one size of a tensor: their start in it, and their number of elements."""
+    """Blocks of one size of a tensor, from a start."""
 
     def __init__(self, tensor, start, num_elements, num_blocks):
         self.tensor, self.start = tensor, start
@@ -222,7 +220,7 @@ class _Part:
 
 @functools.cache
 def _vectors(sizes):
-    """Returns a dict per vector from block size, largest first, to parts of tensors."""
+    """Returns, for each vector, parts of tensors by block size, largest first."""
     large, _ = partition.split([[size] for size in sizes])
     result, small = [], {}
     for tensor, num_elements in enumerate(sizes):
@@ -245,7 +243,7 @@ def _num_blocks(parts):
 
 
 def _joined(pieces):
-    """Concatenates vectors; the list may be empty."""
+    """Concatenates vectors, if any."""
     if not pieces:
         return tf.zeros([0], tf.float32)
     return pieces[0] if len(pieces) == 1 else tf.concat(pieces, 0)
@@ -257,7 +255,7 @@ def _split(vector, lengths):
 
 @functools.cache
 def _measure(levels):
-    """Returns a function from the blocks of each run to scales and concentrations `[2, count]`."""
+    """Returns a function of the runs' blocks to scales and concentrations `[2, count]`."""
 
     @compiled.compiled
     def sums(runs):
@@ -275,7 +273,7 @@ def _measure(levels):
         return result
 
     def measure(runs):
-        # XLA would add the parts of a block on one thread.
+        # XLA would add these on one thread.
         return scales([tf.reduce_sum(partial, 1) for partial in sums(runs)], runs)
 
     return measure
@@ -284,8 +282,7 @@ def _measure(levels):
 def _power_sums(blocks):
     """Returns `sum x^2 + i sum x^4` of each block, over the elements at equal places of its parts.
 
-    Complex numbers, since XLA computes both parts in one pass; of float64, which holds all fourth
-    powers of float32.
+    XLA computes complex numbers in one pass; float64 holds all fourth powers of float32.
     """
     count, size = blocks.shape
     planes = min(_PLANES, size)
@@ -315,7 +312,7 @@ def _keys(seed, step, tensor):
 
 
 def _signs_of_runs(runs, element_key, mix_key):
-    """Returns `rotation.sign_bits` of the elements of all runs, numbered consecutively."""
+    """Returns `rotation.sign_bits` of all runs' elements, numbered consecutively."""
     first, result = 0, []
     for blocks in runs:
         numbers = random_bits.numbers_from(
@@ -328,11 +325,11 @@ def _signs_of_runs(runs, element_key, mix_key):
 
 @compiled.compiled
 def _scale(runs, factors, element_key, mix_key):
-    """Returns blocks with random signs, times the factor of each block."""
+    """Returns blocks with random signs, times each block's factor."""
     signs = _signs_of_runs(runs, element_key, mix_key)
     result = []
     for blocks, factor, bits in zip(runs, factors, signs, strict=True):
-        # Infinite values must not affect the codes of other blocks in the same words.
+        # Infinite values must not affect other blocks in the same words.
         values = tf.math.multiply_no_nan(tf.cast(blocks, tf.float32), factor[:, tf.newaxis])
         result.append(rotation.with_signs(values, bits))
     return result
@@ -353,12 +350,10 @@ def _unscale(levels):
 
 
 def _product(blocks, *, normalized=False, bound=0):
-    """Returns `H x` of each row of float32 `[count, size]`, or `H x / sqrt(size)`.
+    """Returns `H x` of each row of float32 `[count, size]`, or `H x / sqrt(size)` if normalized.
 
     Args:
-        blocks: the rows.
-        normalized: True to divide; rounding errors then do not matter.
-        bound: if not normalized, the largest absolute value of the integers in the rows.
+        bound: largest magnitude of the integers in rows that are not normalized.
     """
     size = blocks.shape[1]
     columns = size if size < _TWO_SIDED else 2 ** (int(math.log2(size)) // 2)

@@ -11,11 +11,11 @@ from terngrad_tf.ternary.fused import compiled, partition, tiles
 
 # Tensors up to this size are reduced together, padded to a power of four.
 _SMALL = 2**16
-# Larger tensors are first folded by XLA; for smaller ones, compiling costs more than this saves.
+# Larger tensors are first folded by XLA; for smaller ones, compiling costs more.
 _HUGE = 2**20
-# Number of parts of a huge tensor that are added element by element.
+# Parts of a huge tensor that are added elementwise.
 _PLANES = 16
-# Squares and their sums are accurate enough in float32 between these magnitudes.
+# Squares are accurate enough in float32 between these magnitudes.
 _SQUARABLE = (1e-15, 1e15)
 
 
@@ -34,8 +34,8 @@ def local_scales(gradients: Sequence[Any], clip_factor: float | str, **options: 
 def _scaler(shapes, dtypes, rule):
     """Returns the function for tensors of these shapes.
 
-    Uses plain TensorFlow, since XLA reduces on one thread; but XLA adds the planes of a huge tensor
-    on all threads, in fewer passes than separate operations.
+    Plain TensorFlow, since XLA reduces on one thread; but XLA adds the planes of a huge tensor on
+    all threads, in fewer passes.
     """
     del dtypes  # select the trace
     sizes = [partition.num_elements(shape) for shape in shapes]
@@ -81,22 +81,17 @@ def _padded(size: int) -> int:
 
 
 def _folded_size(size):
-    """Returns the number of elements of a tensor that `_fold` includes."""
+    """Returns the number of elements that `_fold` includes."""
     return size // (_PLANES * tiles.TILE) * _PLANES * tiles.TILE
 
 
 @compiled.compiled
 def _fold(tensors):
-    """Adds and compares the planes of flat tensors.
-
-    Args:
-        tensors: list of floating-point tensors, of which `_fold` uses the first `_folded_size`
-            elements.
+    """Adds and compares the planes of the first `_folded_size` elements of flat tensors.
 
     Returns:
-        List of pairs of complex64 tensors with one element for every `_PLANES`: `sum + i * (sum of
-        squares)` and `largest size + i * (sum of sizes)`. XLA computes both parts of a complex
-        number in one pass.
+        For each tensor, complex64 `sum + i * (sum of squares)` and `largest size + i * (sum of
+        sizes)`, an element for every `_PLANES`: XLA computes complex numbers in one pass.
     """
     results = []
     for flat in tensors:
@@ -128,10 +123,9 @@ def _moments_of_folded(flat, sums, sizes):
 
 
 def _moments(flat, axis):
-    """Computes largest size, mean size, mean and mean square by reductions of a cached tensor.
+    """Returns largest size, mean size, mean and mean square by reductions of a cached vector.
 
     Args:
-        flat: floating-point vector.
         axis: constant 0; without it, graphs hold one for each reduction.
     """
     flat = tf.cast(flat, tf.float32)

@@ -22,19 +22,19 @@ def sum_errors(
     """Returns the expected squared errors of `requantize_chunk`, summed over each tensor's sums.
 
     A sum t with the scale c is clipped to `m = min(|t|, c)` and becomes one of the two multiples of
-    `c / L` around m, so that the mean is m. With the fraction f of `m L / c`, the expected squared
-    error is `(|t| - m)^2 + (c / L)^2 f (1 - f)`.
+    `c / L` around m, with the mean m. With the fraction f of `m L / c`, the expected squared error
+    is `(|t| - m)^2 + (c / L)^2 f (1 - f)`.
 
     Args:
-        words: int32 tensor of shape [K, C], one chunk of the words of each sender.
+        words: int32 tensor [K, C], one chunk of each sender's words.
         widths: number of words of each of T >= 1 consecutive tensors; their sum is C.
-        scales: float32 tensor of shape [C], c of the sums in each word.
-        num_replicas: N, the number of replicas whose codes the words hold.
-        levels: L of the codes in the words and of the codes after rounding.
+        scales: float32 tensor [C], c of the sums in each word.
+        num_replicas: N, number of replicas in the words.
+        levels: L of the codes before and after rounding.
         base: base of the words.
 
     Returns:
-        float32 tensor of shape [T].
+        float32 tensor [T].
 
     Example:
     >>> words = tf.stack([pack(tf.constant([2, 2, 1]), 3, padding=1)] * 4)
@@ -62,7 +62,7 @@ def _errors(senders, chunk, base, num_replicas, levels):
         step = scales * tf.constant(1 / levels, tf.float32)
         steps = tf.math.divide_no_nan(tf.constant(1.0), step)
         result = []
-        # Digit by digit, since XLA vectorizes these operations, but not a reduction.
+        # Digit by digit: XLA vectorizes these operations, but not a reduction.
         for digit in range(codec.digits_per_word(base)):
             size = tf.cast(tf.abs(totals[digit]), tf.float32)
             kept = tf.minimum(size, scales)

@@ -4,29 +4,21 @@ import tensorflow as tf
 
 from terngrad_tf.ternary.fused import compiled
 
-# XLA splits the outermost dimension among threads. If it does not divide evenly, the compiler
-# guards every iteration and vectorizes none, so the innermost dimension is separate and even.
+# XLA splits the outermost dimension among threads. If it does not divide evenly, no iteration is
+# vectorized, so the innermost dimension is separate and even.
 TILE = 512
 
 
 def num_tiles(width: int) -> int:
-    """Returns the number of tiles of `TILE` columns for `width` columns."""
+    """Returns the number of tiles for `width` columns."""
     return -(-width // TILE)
 
 
 def digit_planes(flat: tf.Tensor, count: int, width: int) -> list[tf.Tensor]:
-    """Returns elements `j * width ...` of a flat tensor in tiles, for each j: digit j of all words.
+    """Returns digit j of all words, elements `j * width ...`, in tiles, for each j.
 
-    Columns beyond `width` hold elements of the next planes, and zeros beyond the end; drop their
-    results. Keeping them is free, while masking would copy.
-
-    Args:
-        flat: tensor of shape [n].
-        count: number of planes.
-        width: number of columns of a plane.
-
-    Returns:
-        List of `count` tensors of shape [num_tiles(width), TILE].
+    Drop the results of columns beyond `width`, which hold the next elements or zeros; masking would
+    copy.
     """
     constant = compiled.constants()
     size, length = flat.shape[0], num_tiles(width) * TILE

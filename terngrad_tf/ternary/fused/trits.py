@@ -3,8 +3,8 @@
     v = t_0 + 3 t_1 + 9 t_2 + ...        t_k in {-1, 0, 1}
 
 K digits (trits) hold every sum from `-(3**K - 1) / 2` to `(3**K - 1) / 2`: one trit for 1 replica,
-two for 4, three for 13. The trits of one place, over all elements, form words like `encode`'s,
-which `compress` shortens: trits of sparse sums are sparse, increasingly so at higher places.
+two for 4, three for 13. The trits of one place form words like `encode`'s; those of sparse sums are
+sparse, for `compress`.
 """
 
 import functools
@@ -40,13 +40,13 @@ def sum_to_trits(
     """Adds the codes of R rows of words element by element and writes the sums as trits.
 
     Args:
-        words: int32 tensor of shape [R, C]: words of `encode` in base 4.
+        words: int32 tensor [R, C]: words of `encode` in base 4.
         bound: the sums lie between `-bound` and `bound`.
         weights: R positive integers, factors of the codes of each row. Default 1.
 
     Returns:
-        int32 tensor of shape [num_trits(bound), C]: words of the trits, lowest place first, laid
-        out like the input. `decode` with the weights `trit_values` gives the sums.
+        int32 tensor [num_trits(bound), C]: words of the trits, lowest place first, laid out like
+        the input. `decode` with the weights `trit_values` gives the sums.
 
     Example:
     >>> words = tf.stack([pack(tf.constant([2, 0, 1]), 4), pack(tf.constant([2, 2, 0]), 4)])
@@ -68,7 +68,7 @@ def _adder(columns, weights, count):
 
     @compiled.compiled
     def trits(parts):
-        # Digits are codes plus 1. Adding 1 at each place turns trits into plain digits, 0 to 2.
+        # Digits are codes plus 1; adding 1 at each place gives plain digits, 0 to 2.
         sums = split.sum_digits(parts, weights) + (sum(values) - sum(weights))
         sums, three = tf.bitcast(sums, tf.uint32), tf.constant(3, tf.uint32)
         places = [sums // tf.constant(value, tf.uint32) % three for value in values]

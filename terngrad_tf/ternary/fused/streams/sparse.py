@@ -14,11 +14,9 @@ and then, for each half of the units (two threads compute the halves in parallel
     level 2-6  the same for the second to sixth, of the units that hold enough
     rest       all other codes of the units that hold more than six, in 2 bits per element
 
-One bit per unit and per nonzero code gives the number of codes in a unit, and log2 of the unit's
-elements gives a place: the two halves of Elias-Fano coding, but level by level, so that every step
-is a vector operation. If a share p of the codes is nonzero, an element takes `1/w + p (log2 w +
-2)` bits in units of w: 0.144 at p = 1.6 %, compared with an entropy of 0.134 and 1.6 for a base-3
-digit.
+These are the two halves of Elias-Fano coding, but level by level, so that every step is a vector
+operation. If a share p of the codes is nonzero, an element takes `1/w + p (log2 w + 2)` bits in
+units of w.
 
 The size depends on the data, which does not suit accelerators: compression runs on the host's CPU.
 
@@ -44,10 +42,10 @@ def compress(words: tf.Tensor) -> tf.Tensor:
     """Compresses words in base 4 to a stream, without loss.
 
     Args:
-        words: int32 tensor of shape [W], W static: result of `encode` with `base=4`.
+        words: int32 tensor [W], W static: result of `encode` with `base=4`.
 
     Returns:
-        int32 tensor of shape [number of words that the data needs].
+        int32 tensor, as long as the data needs.
 
     Raises:
         ValueError: the shape of `words` is not static.
@@ -67,11 +65,11 @@ def decompress(stream: tf.Tensor, num_words: int) -> tf.Tensor:
     """Inverse of `compress`.
 
     Args:
-        stream: one-dimensional int32 tensor; elements after the stream are ignored.
+        stream: int32 vector; elements after the stream are ignored.
         num_words: W.
 
     Returns:
-        int32 tensor of shape [W].
+        int32 tensor [W].
     """
     with tf.device("CPU:0"):
         words = _decompressor(num_words)(tf.convert_to_tensor(stream))
@@ -150,7 +148,7 @@ def _levels_of(units):
 
 
 def _positions(flags):
-    """Returns the positions of true flags, `[n]`, as int32."""
+    """Returns the positions of true flags `[n]` as int32."""
     return tf.cast(tf.reshape(tf.where(flags), [-1]), tf.int32)
 
 
@@ -188,7 +186,7 @@ def _decompress(stream, first_bytes, units, num_words):
 
 
 def _decompress_half(stream, is_used, units):
-    """Returns the integers of the units of one half, whose levels and rest start the stream."""
+    """Returns the integers of one half's units, whose levels and rest start the stream."""
     positions, counts, integers, start = [_positions(is_used)], [is_used.shape[0]], [], 0
     for _ in range(_LEVELS):
         counts.append(tf.size(positions[-1]))

@@ -1,4 +1,4 @@
-"""Units of a sparse stream: their number of elements, integers and bits."""
+"""Units of a sparse stream: their elements, integers and bits."""
 
 import dataclasses
 import functools
@@ -11,7 +11,7 @@ from terngrad_tf.ternary import codec
 BASE = 4
 # A word of zero codes: digits are code + 1.
 ZEROS = 0x55555555
-# Words are padded to a multiple, so that bitmaps are whole bytes for every size of units.
+# A multiple for which bitmaps are whole bytes.
 MULTIPLE = 32
 
 _and, _or, _xor = tf.bitwise.bitwise_and, tf.bitwise.bitwise_or, tf.bitwise.bitwise_xor
@@ -22,8 +22,8 @@ _left, _right = tf.bitwise.left_shift, tf.bitwise.right_shift
 class Units:
     """Units of `2**log2` elements.
 
-    Two bits store a code: whether it is nonzero, and whether it is positive. A unit is one integer
-    with the two bits of each element side by side, or two integers: all first bits, all second.
+    Two bits store a code: nonzero, and positive. A unit is one integer with both bits of each
+    element side by side, or two: all first bits, all second.
 
     Attributes:
         log2: 3, 4 or 6.
@@ -95,7 +95,7 @@ class Units:
         return tf.stack([present, positive], axis=1)
 
     def place(self, lowest: tf.Tensor) -> tf.Tensor:
-        """Returns the place in the unit, uint8, of the only nonzero element."""
+        """Returns the place, uint8, of the only nonzero element."""
         below = tf.cast(tf.raw_ops.PopulationCount(x=lowest - self.constant(1)), tf.uint8)
         return below if self.planes == 2 else _right(below, tf.constant(1, tf.uint8))
 
@@ -137,5 +137,5 @@ class Units:
         return tf.cast(tf.concat(planes, 0), tf.uint8)[:count], end
 
 
-# Parts of a word, whole words, and four words per unit; a header counts them from 1.
+# Parts of a word, a word, and four words per unit; headers count from 1.
 SIZES = (Units(3, tf.uint16, 1), Units(4, tf.uint32, 1), Units(6, tf.uint64, 2))
