@@ -60,8 +60,8 @@ class Run:
         """Returns the chief and the other workers that save."""
         return (self.chief,)
 
-    def start(self, task):
-        """Starts a worker's supervisor, always with the same command."""
+    def command(self, task):
+        """Returns the command of a worker's supervisor, always the same."""
         flags_of_worker = {
             **FLAGS,
             "train_dir": self.train_dir(task),
@@ -73,19 +73,26 @@ class Run:
             "max_restarts": 10**6,
             **self._options,
         }
-        self.lost.discard(task)
         command = [sys.executable, "-m", "terngrad_tf.bin.mnist_distributed_train"]
-        command += [f"--{name}={value}" for name, value in flags_of_worker.items()]
+        return command + [f"--{name}={value}" for name, value in flags_of_worker.items()]
+
+    def start(self, task):
+        """Starts a worker's supervisor."""
+        self.lost.discard(task)
         with open(self.log(task), "a") as log:
             self._supervisors[task] = subprocess.Popen(
-                self.network.on_host(task, command),
+                self.network.on_host(task, self.command(task)),
                 env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="2", PYTHONPATH=str(cluster_hosts.ROOT)),
-                stdout=subprocess.DEVNULL,
+                # A line per step is for the log; other lines would only fill the disk.
+                stdout=log if self._options.get("log_freq") == 1 else subprocess.DEVNULL,
                 stderr=log,
             )
 
     def log(self, task):
-        """Returns the path of the standard error of a worker and its supervisor."""
+        """Returns the path of the standard error of a worker and its supervisor.
+
+        With `log_freq=1` it also holds the standard output, a line per step.
+        """
         return self.disks[task] / f"worker_{task}.log"
 
     def programs(self, task):

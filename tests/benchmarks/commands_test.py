@@ -53,6 +53,7 @@ HOSTS = (
     "large --nets=resnet_20 --steps=4 --batch_size=1 --modes=alone --modes=ternary",
     "local_steps.periods --links=1gbit --modes=auto,8 --rounds=1 --steps=32",
     "overlap --rate=none --layers=2 --units=64 --batch_size=8",
+    "recovery --mode=synchronous --repeats=1 --json=FOLDER/recovery.json",
     "scaling --workers=2,4 --hosts= --rounds=1",
     f"soak --folder=FOLDER/a {SOAK}",
     f"soak --folder=FOLDER/b {SOAK} --kill_every=8 --seed=1 --equal_to=FOLDER/a",
