@@ -34,8 +34,7 @@ class DiLoCo(interface.LocalStepsOptimizer):
         g = (1/N) sum_k (w - w_k)        exchanged as gradients are, by default as ternary codes
         w = outer(w, g)                  then all w_k = w
 
-    Callbacks, evaluation and saved models see `w`. The page "Local steps" of the documentation
-    explains the options, what they cost, and what is saved.
+    Callbacks, evaluation and saved models see `w`. See "Local steps" in the documentation.
 
     Example:
     >>> strategy = terngrad_tf.TernGradStrategy(num_nodes=2)
@@ -50,12 +49,10 @@ class DiLoCo(interface.LocalStepsOptimizer):
             the fewest of 1, 2, 4, 8, 16 and 32 whose step takes at most 1.1 times as long as with
             32, by times that `model.fit` measures in its first steps; needs `model.fit`,
             `fragments=1` and `overlap=0`.
-        sync_seconds: seconds from one exchange to the next, instead of `sync_every`. Needs
-            `model.fit`, `fragments=1` and `overlap=0`.
+        sync_seconds: seconds between exchanges, instead of `sync_every`; needs the same.
         outer: optimizer that takes mean changes as gradients, or its name. Default: `SGD(1.0)` with
             Nesterov momentum of `1 - 16 / sync_every`, at least 0 and at most 0.5; 0 with "auto".
-        fragments: groups of weights that are exchanged in turn; a divisor of `sync_every`, at most
-            the number of weights. Default 1: all weights at once.
+        fragments: groups of weights exchanged in turn; a divisor of `sync_every`. Default 1.
         overlap: steps taken while changes travel, at most `sync_every / fragments`. Default 0:
             replicas wait. Between processes it needs exchanges by CPU.
         alpha: with `overlap`, the share of its own weights that a replica keeps. Default 0.5.
