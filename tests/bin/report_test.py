@@ -246,6 +246,7 @@ class ReportTest(tf.test.TestCase):
             self.assertRegex(err, f"^report: error: {rule}")
         self.assertEqual(os.listdir(folder), ["damaged"])
 
+    @pytest.mark.slow
     def test_a_run_whose_report_cannot_be_written_ends_well(self):
         (self.root / "blocked" / "report.html").mkdir(parents=True)
         (self.root / "blocked" / "run.json").symlink_to(self.root / "float" / "run.json")

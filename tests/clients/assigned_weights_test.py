@@ -141,6 +141,7 @@ class AssignedWeightsTest(ClientTest, parameterized.TestCase):
             model.fit(numbers(8, 3), numbers(8, 1, seed=1), batch_size=8, verbose=0)
         self.assertAllEqual(model.w.numpy(), np.ones([3, 1]))
 
+    @pytest.mark.slow
     def test_values_computed_from_shared_weights_may_be_assigned(self):
         def target_network(strategy):
             with strategy.scope():

@@ -139,6 +139,7 @@ class FitTest(tf.test.TestCase):
             for a, b in zip(trainable[0], other, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
+    @pytest.mark.slow
     def test_gradient_accumulation_moves_the_weights_every_second_step_only(self):
         optimizer = lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)  # noqa: E731
         model = build(TernGradStrategy(NUM_REPLICAS), optimizer=optimizer)
@@ -242,6 +243,7 @@ class FitTest(tf.test.TestCase):
         self.assert_same(weights(restored), weights(model))
         self.assert_same(weights(loaded), weights(model))
 
+    @pytest.mark.slow
     def test_learning_happens(self):
         x, y = data(256)
         model = build(TernGradStrategy(NUM_REPLICAS), dropout=0.0)

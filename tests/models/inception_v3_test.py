@@ -50,6 +50,7 @@ class InceptionV3Test(tf.test.TestCase):
         logits, _ = ours(images)
         self.assertAllClose(logits, expected, rtol=1e-4, atol=1e-4)
 
+    @pytest.mark.slow
     def test_the_auxiliary_head_branches_off_the_last_17x17_module(self):
         model = models.build("inception_v3", 7)
         shapes = {

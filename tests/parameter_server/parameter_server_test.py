@@ -91,6 +91,7 @@ class ParameterServerTest(tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "`wire` must be 'auto' with grad_bits=4.*sparse"):
             codec([0], "sparse", grad_bits=4)
 
+    @pytest.mark.slow
     def test_pushes_are_unbiased_without_clipping(self):
         gradients, push = gradients_of(1), codec(range(4), clip_factor=0.0)
         once = tf.function(lambda step: push.decode(push.encode(gradients, step, 1)))

@@ -280,6 +280,7 @@ class LoopsTest(tf.test.TestCase, parameterized.TestCase):
                 errors.append(np.sum((total - expected) ** 2) / np.sum(expected**2))
         self.assertLess(max(errors), {1: 0.42, 2: 0.15, 7: 0.02}[levels])
 
+    @pytest.mark.slow
     def test_half_precision_equals_float32_of_its_values(self):
         for dtype in filter(half_precision.compiles, half_precision.DTYPES):
             shapes = ((2000,), (10,))

@@ -119,6 +119,7 @@ class NotStatedTest(_StateTest):
         for layer in (cases.Normalizing, cases.MaskedMean, cases.Steps):
             self.assert_same(layer, 2)
 
+    @pytest.mark.slow
     def test_code_that_runs_eagerly_warns(self):
         with self.assertWarnsRegex(UserWarning, "queue, which all replace by their mean"):
             cases.train(strategy_of(2), cases.Queue, 8, run_eagerly=True)

@@ -115,6 +115,7 @@ class ElasticTest(tf.test.TestCase):
         joined = [*self.all_join(1, 2, num_copies=1), back.result(TIMEOUT_SECONDS)]
         self.assert_members(joined, (1, 0, 2), 3)
 
+    @pytest.mark.slow
     def test_no_worker_continues_if_only_the_lost_chief_saved(self):
         joined = self.all_join(0, 1, 2)
         self.save(joined, 10)

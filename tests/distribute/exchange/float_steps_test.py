@@ -139,6 +139,7 @@ class GradientStatisticsTest(tf.test.TestCase):
             reduce_once(strategy, self.gradients)
             self.assertEqual(strategy.gradient_statistics, {})
 
+    @pytest.mark.slow
     def test_fit_records_under_the_paths_of_variables(self):
         strategy = TernGradStrategy(NUM_REPLICAS, statistics_freq=4)
         model = build(strategy, steps_per_execution=3)

@@ -37,6 +37,7 @@ def fit(num_nodes=2, steps=3, **options):
 
 
 class QuantizationTest(tf.test.TestCase, parameterized.TestCase):
+    @pytest.mark.slow
     def test_streams_keep_the_budget(self):
         strategy, received = fit(bits_per_element=0.1)
         self.assertEqual(strategy.traffic.wire, "sparse")

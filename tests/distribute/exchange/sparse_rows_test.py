@@ -92,6 +92,7 @@ class SparseRowsTest(tf.test.TestCase):
         self.assertAllClose(changes[0], cases.sums(2), atol=1e-5)
         self.assertGreater(error(changes[1], cases.sums(2)), 0.02)
 
+    @pytest.mark.slow
     def test_bits_depend_on_seed_and_step_only(self):
         first, _ = cases.take_steps(TernGradStrategy(2), 3)
         again, _ = cases.take_steps(TernGradStrategy(2), 3)
@@ -103,6 +104,7 @@ class SparseRowsTest(tf.test.TestCase):
         other = TernGradStrategy(2, quantization=Quantization(seed=1))
         self.assertNotAllEqual(cases.take_steps(other)[0][0], first[0])
 
+    @pytest.mark.slow
     def test_a_nan_reaches_all(self):
         def with_nan(rows):
             rows[0, 0] = np.nan

@@ -148,6 +148,7 @@ class TrafficTest(parameterized.TestCase, tf.test.TestCase):
         model.fit(x, x, batch_size=2, verbose=0, callbacks=[Look()])
         return received, strategy.traffic_of(0, model.optimizer.groups).received_bytes
 
+    @pytest.mark.slow
     def test_a_part_travels_at_a_time(self):
         self.check_parts(1)
 

@@ -63,6 +63,7 @@ class ChoiceTest(parameterized.TestCase, tf.test.TestCase):
 class AloneTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
     """One process with two replicas."""
 
+    @pytest.mark.slow
     def test_numbers_equal_those_with_exchanges_after_the_same_steps(self):
         self.check_numbers(1)
 

@@ -78,6 +78,7 @@ class TelemetryTest(tf.test.TestCase):
         self.fit(build(strategy), 5)
         self.assertEqual([record["step"] for record in records_of(self.folder)], [4, 8, 12, 4])
 
+    @pytest.mark.slow
     def test_the_wire_that_auto_took_is_a_text(self):
         # A single process makes no choice.
         with mock.patch.object(TernaryAllReduce, "wire_choices", ["auto takes it"]):
@@ -95,6 +96,7 @@ class TelemetryTest(tf.test.TestCase):
         (record,) = records_of(self.folder)
         self.assertBetween(record["cosine"], 0.0, 1.0)
 
+    @pytest.mark.slow
     def test_invalid_lines_end_neither_a_resumed_run_nor_its_file(self):
         deep = 100_000 * b"["
         for bad in (

@@ -48,6 +48,7 @@ class ExchangeModelTest(parameterized.TestCase, tf.test.TestCase):
         self.assertNear(model.seconds("allgather", 0.0), expected, 2.0)
 
     @parameterized.parameters(0.001, 0.016, 0.06, 0.13, 0.3, 0.6)
+    @pytest.mark.slow
     def test_streams_have_the_expected_length(self, share):
         rng = np.random.default_rng(0)
         signs = rng.choice([0, 2], 200_000)

@@ -71,6 +71,7 @@ class CorruptRecordsTest(tf.test.TestCase):
         records = slim_data.corrupt_records("mnist", self.folder, "train")
         return [(self.paths.index(r.path), r.number, r.ends_file) for r in records]
 
+    @pytest.mark.slow
     def test_valid_files_lose_no_records(self):
         self.assertEqual(self.found(), [])
         self.assertEqual(self.numbers(), self.numbers(skip_corrupt_records=False))
@@ -168,6 +169,7 @@ class CorruptRecordsTest(tf.test.TestCase):
         with self.assertRaisesRegex(tf.errors.DataLossError, "corrupted"):
             self.numbers(skip_corrupt_records=False)
 
+    @pytest.mark.slow
     def test_photos(self):
         records = [photos.example(photos.jpeg(photos.pixels(9, 9)), n + 1) for n in range(6)]
         records[2] = photos.example(b"no image", 3)

@@ -107,6 +107,7 @@ class EncodedImagePipelineTest(tf.test.TestCase):
         self.assertAllEqual(rest, whole[kept])
         self.assertAllEqual(rest_labels, labels[kept])
 
+    @pytest.mark.slow
     def test_formats_give_the_same_batches(self):
         pixels = [tf.io.decode_jpeg(encoded, 3).numpy() for encoded in self.encoded]
         others = {
@@ -141,6 +142,7 @@ class EncodedImagePipelineTest(tf.test.TestCase):
             with self.assertRaisesRegex(slim_data.DataError, message):
                 self.load(True, **options)
 
+    @pytest.mark.slow
     def test_faults_are_named(self):
         good = [photos.example(e, i + 1) for i, e in enumerate(self.encoded)]
         image = self.encoded[8]

@@ -105,6 +105,7 @@ class ValidationTest(tf.test.TestCase):
         self.assertRegex(lines[22], r"^  record 1 .* truncated.*; nothing after it can be found$")
         self.assertEqual(lines[23].split(), ["test-00000-of-00001", "7"])
 
+    @pytest.mark.slow
     def test_every_key_must_be_there(self):
         scalars = ("encoded", "format", "height", "width", "channels", "colorspace")
         for key in (*scalars, "class/label", "class/text"):

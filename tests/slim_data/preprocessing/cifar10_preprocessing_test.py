@@ -58,6 +58,7 @@ class BatchesTest(tf.test.TestCase):
         self.assertAllClose(found.mean((1, 2, 3)), np.zeros(24), atol=1e-3)
         self.assertAllClose(found.std((1, 2, 3)), np.ones(24), atol=1e-3)
 
+    @pytest.mark.slow
     def test_a_stream_started_at_a_step_has_the_same_images(self):
         for style in ("cifarnet", "resnet"):
             whole = self.batches(7, preprocessing=style)
@@ -68,6 +69,7 @@ class BatchesTest(tf.test.TestCase):
                 self.assertAllEqual(np.stack(rest), np.stack(whole[step:]))
         self.assertNotAllClose(self.batches(1, seed=2)[0], whole[0])
 
+    @pytest.mark.slow
     def test_images_do_not_depend_on_the_size_of_batches(self):
         whole = np.concatenate(self.batches(150))
         for batch_size in (1, 7, 300):

@@ -87,6 +87,7 @@ class EvaluationTest(tf.test.TestCase):
 
 
 class TrainingTest(tf.test.TestCase):
+    @pytest.mark.slow
     def test_the_same_seed_gives_the_same_image_and_another_one_another(self):
         record = photos.example(photos.jpeg(photos.pixels(120, 160)))
         for style in STYLES:

@@ -91,6 +91,7 @@ class LocateCorruptRecordsTest(tf.test.TestCase):
             self.replace(samples.example(samples.png(), label))
             self.assert_named(4, f"label is not 0 to 9: {label}")
 
+    @pytest.mark.slow
     def test_damaged_images_are_named(self):
         cut = samples.png()[:-30]
         for encoded, reason in ((b"", "empty"), (b"no image", "image"), (cut, "PNG")):

@@ -59,6 +59,7 @@ class CodeSumsTest(tf.test.TestCase, parameterized.TestCase):
     def test_sums_are_those_of_the_replicas_codes(self, shapes, num_replicas, rounding):
         check(shapes, range(num_replicas), num_replicas, rounding)
 
+    @pytest.mark.slow
     def test_large_tensors_with_and_without_a_last_row_that_is_not_whole(self):
         for rounding in ternary.ROUNDINGS:
             check([(2**20 + 700,), (5,), (1024, 1024), (3, 3)], range(3), 3, rounding)

@@ -114,6 +114,7 @@ class EncodeTest(tf.test.TestCase):
         q = ternarize(tensor, scales[0], tensor=0, **kwargs)
         self.assertAllEqual(found, scales[0] / 7 * tf.cast(q, tf.float32))
 
+    @pytest.mark.slow
     def test_large_tensors_equal_the_definition(self):
         # Each size with a loop; sizes with and without a remainder, beside small ones.
         shapes = ([7], [2**20], [33], [2**20 + 3], [64, 2], [2**20 + 3])

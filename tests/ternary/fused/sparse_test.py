@@ -107,6 +107,7 @@ class SparseTest(tf.test.TestCase):
                 codes = codes_of(20_000, share, seed=5)
                 self.assertAllEqual(ternary.compress(words_of(codes)), oracle(codes, log2))
 
+    @pytest.mark.slow
     def test_crowded_units_among_empty_ones(self):
         codes = np.zeros(64 * 512, np.int64)
         codes[:256], codes[7000:7100] = 1, -1
@@ -115,6 +116,7 @@ class SparseTest(tf.test.TestCase):
         self.assertAllEqual(stream, oracle(codes, 6))
         self.assertAllEqual(ternary.decompress(stream, words.shape[0]), words)
 
+    @pytest.mark.slow
     def test_bits_an_element_are_as_documented(self):
         size = 2**20
         # Entropies: 0.023, 0.134, 0.387, 0.687.

@@ -109,6 +109,7 @@ class EvaluatorTest(tf.test.TestCase):
         self.assertEqual((found.at_1, found.seen, found.loss), (2, 3, np.inf))
         self.assertAllEqual(found.by_class, [[1, 1], [1, 1], [0, 0]])
 
+    @pytest.mark.slow
     def test_num_examples_are_counted_exactly(self):
         raw = [f"optimizer/_trainable_variables/{i}" for i in range(8)]
         result = self.evaluate(restore_avg_var=False, num_examples=100)

@@ -80,6 +80,7 @@ class PredictingTest(tf.test.TestCase):
                 self.assertIn(f"{line}\n", out)
         self.assertNotAllClose(found, self.probabilities(True))
 
+    @pytest.mark.slow
     def test_unreadable_files_are_skipped_and_reported_at_the_end(self):
         within = self.root / "images" / "within"
         broken = self.root / "bad" / "broken.gif"

@@ -140,6 +140,7 @@ class DataTest(tf.test.TestCase):
         self.assertEqual(left.total(), 2)
         self.assertGreaterEqual(min(left.values()), 0)
 
+    @pytest.mark.slow
     def test_shares_are_disjoint_and_own_copies_come_in_different_orders(self):
         num_examples = 700
         shares = [

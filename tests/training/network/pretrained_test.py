@@ -69,6 +69,7 @@ class PretrainedTest(tf.test.TestCase):
         self.assertRegex(printed, r"[^t] restored: conv1, conv2, fc3, fc4\n")
         self.assertRegex(printed, r"not restored: logits, state of the optimizer, step\n")
 
+    @pytest.mark.slow
     def test_without_fine_tuning_the_run_continues_exactly(self):
         checkpoint, printed = self.train("continued", max_steps=4)
         self.assertRegex(printed, "restored: all weights, state of the optimizer, step\n")
@@ -78,6 +79,7 @@ class PretrainedTest(tf.test.TestCase):
         for name in one:
             self.assertAllEqual(one[name], two[name], msg=name)
 
+    @pytest.mark.slow
     def test_a_stopped_run_is_resumed_and_not_started_again(self):
         for max_steps, fact in ((3, "Pre-trained model restored"), (5, "resuming from .* step 3")):
             _, printed = self.train("stopped", max_steps=max_steps)

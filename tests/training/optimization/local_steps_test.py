@@ -110,6 +110,7 @@ class LocalStepsTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, "`floating_grad_epoch` must be 0 with"):
             self.train("refused", 1, sync_every=0, sync_seconds=1.0, floating_grad_epoch=2)
 
+    @pytest.mark.slow
     def test_a_run_without_any_exchange_is_refused(self):
         for changes, message in (
             ({"sync_every": 1_000_000_000}, "`sync_every` must be at most `max_steps`, 4: .*never"),

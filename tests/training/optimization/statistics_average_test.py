@@ -102,6 +102,7 @@ class StatisticsAverageTest(tf.test.TestCase):
         self.assertLen(values, EXAMPLES // BATCH)
         self.assert_average(average, values)
 
+    @pytest.mark.slow
     def test_steps_that_loss_scaling_leaves_out_do_not_count(self):
         def make():
             inner = optimizers.build_optimizer("momentum", 0.05)

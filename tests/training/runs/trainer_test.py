@@ -81,6 +81,7 @@ class TrainerTest(tf.test.TestCase):
         self.assertEqual(list(scalars["speed/examples_per_second"]), [1, 10, 20])
         self.assertAllClose(scalars["optimizer/learning_rate"][20], 0.01)
 
+    @pytest.mark.slow
     def test_checkpoints_and_summaries_may_go_by_time(self):
         options = self.changed(
             "by_time", save_interval_secs=0, save_summaries_secs=1000, max_to_keep=100

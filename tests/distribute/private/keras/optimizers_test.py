@@ -31,6 +31,7 @@ class OptimizersTest(tf.test.TestCase, parameterized.TestCase):
         }
         self.assertEmpty(wrong)
 
+    @pytest.mark.slow
     def test_gradients_are_large_enough_for_every_limit(self):
         norms = [np.linalg.norm(s) for g in optimizer_cases.gradients() for s in g.mean(1)]
         self.assertGreater(min(norms), 0.2)

@@ -83,6 +83,7 @@ class ScopesTest(tf.test.TestCase):
         (message,) = [str(one.message) for one in caught if "TernGradStrategy" in str(one.message)]
         self.assertRegex(message, "^This model is used without .* inside `with strategy.scope")
 
+    @pytest.mark.slow
     def test_copies_made_outside_warn_until_something_is_trained_under_the_strategy(self):
         with self.strategy.scope():
             model = build()

@@ -77,6 +77,7 @@ class DevicesTest(tf.test.TestCase, parameterized.TestCase):
         for first, second in zip(one.get_weights(), two.get_weights(), strict=True):
             self.assertAllClose(first, second, 1e-4, 1e-5)
 
+    @pytest.mark.slow
     def test_local_steps_train_as_on_one_device(self):
         one, two = (self.train(count, optimizer=lambda: DiLoCo("sgd", 3)) for count in (1, 2))
         for first, second in zip(one.get_weights(), two.get_weights(), strict=True):
@@ -90,6 +91,7 @@ class DevicesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllClose(model.predict(x, batch_size=8, verbose=0), expected, 0, 1e-3)
 
     @parameterized.parameters(32, 1)
+    @pytest.mark.slow
     def test_gradients_of_rows(self, grad_bits):
         tables = []
         for count in (1, 2):
