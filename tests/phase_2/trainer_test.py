@@ -122,7 +122,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         for path in folder.glob("model.ckpt-6*"):
             path.unlink()
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_it_starts_from_a_snapshot_or_the_mean_and_a_given_subspace(self):
         matrix = self.root / "pca.npy"
         Subspace.fit(self.stage_1 / "checkpoint_pca", 3).save(matrix)
@@ -324,7 +324,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         self.assertIn("`weight_load_dir` must be a folder with weight snapshots", outputs[0])
         self.assertIn("worker 0", outputs[1].splitlines()[-1])
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_the_picture_is_drawn_from_the_logs_of_both_phases(self):
         with contextlib.redirect_stdout(io.StringIO()):
             accuracies = phases.evaluate_phases(self.result)

@@ -44,7 +44,7 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
     def test_all_numbers_of_replicas_resume_from_each_others_files(self, way):
         self.check(way, before=[0, 2, 4], after=[0, 1, 2, 4])
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_a_scaled_loss_resumes_from_a_checkpoint(self):
         self.check("checkpoint", before=[2], after=[4], optimizer=cases.scaled)
 

@@ -87,7 +87,7 @@ class AgreementTest(tf.test.TestCase):
             self.assertEqual(reported[0], reported[1])
             self.assertEqual(reported[0].split(": ")[2], rate)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_a_chief_may_save_alone_but_evaluating_alone_is_an_error(self):
         addresses, statuses, outputs = self.run_two("alone_worker.py", "evaluates")
         self.assertEqual(statuses, [3, 0], outputs)

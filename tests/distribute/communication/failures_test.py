@@ -130,7 +130,7 @@ class FailuresTest(tf.test.TestCase):
                 r'code is "\w+" on worker 0, worker 2 but "\w+" on worker 1$',
             )
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_hosts_with_different_models_end(self):
         _, statuses, outputs = self.run_cluster(
             {"train": [{"units": 5}]}, {"train": [{"units": 6}]}

@@ -172,7 +172,7 @@ class VisibleTest(parameterized.TestCase, tf.test.TestCase):
 class OptionsTest(parameterized.TestCase, tf.test.TestCase):
     """Other ways to train."""
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_steps_per_execution(self):
         one, several = (
             trained(

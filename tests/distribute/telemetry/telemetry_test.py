@@ -59,7 +59,7 @@ class TelemetryTest(parameterized.TestCase, tf.test.TestCase):
         self.gradients = [gradients_of(replica) for replica in range(NUM_REPLICAS)]
 
     @parameterized.parameters("bidirectional", "sparse")
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_one_step_of_other_wires(self, wire):
         self.test_one_step_matches_numpy_and_measuring_changes_no_bit(wire)
 

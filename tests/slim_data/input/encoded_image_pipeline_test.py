@@ -85,7 +85,7 @@ class EncodedImagePipelineTest(tf.test.TestCase):
             first, second = images[labels == label]
             self.assertNotAllClose(first, second)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_pipelines_divide_epochs_and_resume_from_any_step(self):
         for num_pipelines, sizes in ((2, (10, 10)), (3, SIZES)):
             seen = [[], []]

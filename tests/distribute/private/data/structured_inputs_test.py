@@ -111,7 +111,7 @@ class StructuredInputsTest(tf.test.TestCase, parameterized.TestCase):
         self.check(name, 4)
 
     @parameterized.named_parameters((name, name) for name in RAGGED)
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_models_of_ragged_tensors_train_as_in_plain_keras(self, name):
         self.check(name, 4)
 

@@ -118,7 +118,7 @@ class CompiledStepsTest(tf.test.TestCase, parameterized.TestCase):
         ("several_steps_an_execution", sgd(), {"steps_per_execution": 2}),
         ("local_steps", lambda: DiLoCo(sgd()(), sync_every=2), {}),
     )
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_optimizers_train_as_without_compilation(self, optimizer, options):
         runs = [
             fitted(

@@ -46,7 +46,7 @@ class DevicesTest(tf.test.TestCase, parameterized.TestCase):
         self.check_sums(wire)
 
     @parameterized.parameters(*(wire for wire in wires.WIRES if wire not in QUICK_WIRES))
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_sums_of_other_wires_are_those_of_one_device_to_the_bit(self, wire):
         self.check_sums(wire)
 
