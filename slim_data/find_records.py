@@ -44,12 +44,8 @@ def find_records(
 
     Args:
         data_dir: folder with TFRecords, or with one folder of images per class.
-        output_directory: folder to write to. Default: "tfrecords" in data_dir.
-        num_processes: maximum number of writing processes. Default: one per core.
-        report: function of a line of text, called after each step.
-
-    Raises:
-        DataError: the folder has neither, an image is damaged, or writing fails.
+        output_directory: default: "tfrecords" in data_dir.
+        num_processes: maximum number of processes. Default: one per core.
     """
     train = os.path.join(data_dir, "train")
     if shards.find_shards(data_dir, "train") or not os.path.isdir(train):

@@ -8,15 +8,7 @@ from slim_data.common.errors import DataError
 
 
 def import_extra(name: str, extra: str = "experiments") -> Any:
-    """Imports a module of an optional package at its use, since most are slow and rarely needed.
-
-    Args:
-        name: dotted name of the module.
-        extra: the extra that installs it.
-
-    Raises:
-        DataError: the package is not installed.
-    """
+    """Imports a module of an optional package at its use; DataError if it is not installed."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
@@ -26,10 +18,7 @@ def import_extra(name: str, extra: str = "experiments") -> Any:
 def check_installed(*names: str) -> None:
     """Raises DataError if a package of [experiments] is not installed.
 
-    Call it at the start of long work that needs a package at its end.
-
-    Args:
-        *names: names of packages.
+    Call it before long work that needs the package at its end.
     """
     for name in names:
         if importlib.util.find_spec(name) is None:

@@ -13,7 +13,6 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary name beside `path` to write to, which becomes `path` at the end.
 
     An exception removes the partial file; a crash leaves it, hidden, for the next run to overwrite.
-    In both cases, `path` is unchanged.
 
     Raises:
         DataError: another process is writing the same file, or the temporary name is a link.
@@ -22,7 +21,7 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
         partial = handle.name
         try:
             yield partial
-            # The content must reach the disk before the rename makes the file visible.
+            # The content must reach the disk before the rename.
             with open(partial, "rb") as written:
                 os.fsync(written.fileno())
             os.replace(partial, path)
@@ -42,10 +41,8 @@ def write_lines(path: str | os.PathLike, lines: Iterable[str]) -> None:
 def atomic_directory(path: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary folder beside `path` to write to, which becomes `path` at the end.
 
-    An exception removes the folder; a crash leaves it, hidden, for the next run to replace.
-
-    Args:
-        path: path of a folder that does not exist. Missing parent folders are created.
+    `path` must not exist. An exception removes the folder; a crash leaves it, hidden, for the next
+    run to replace.
     """
     above, name = os.path.split(path)
     partial = os.path.join(above, f".{name}.partial")

@@ -38,13 +38,12 @@ def corrupt_records(
 ) -> list[corruption.CorruptRecord]:
     """Returns the records that `load` skips with `skip_corrupt_records`, in order.
 
-    Reads and decodes all records. For data sets larger than 1 GiB, the result is cached, see
-    `file_cache`.
+    Decodes all records. Above 1 GiB, the result is cached, see `file_cache`.
 
     Args:
         name: name of the data set.
-        data_dir: folder, as for `load`.
-        split: split, as for `load`.
+        data_dir: as for `load`.
+        split: as for `load`.
         num_classes: as for `load`.
 
     Returns:
@@ -109,8 +108,8 @@ def locate_corrupt_records(
 
     Args:
         name: name of the data set.
-        data_dir: folder, as for `load`.
-        split: split, as for `load`.
+        data_dir: as for `load`.
+        split: as for `load`.
         num_classes: as for `load`.
 
     Raises:

@@ -20,23 +20,20 @@ def validate(
 ) -> dict[str, dict[str, collections.Counter[int]]]:
     """Checks every record of a data set and counts the records by file and class.
 
-    Compares every checksum, requires every key that the converters write, and checks that every
-    label belongs to the data set and that every image decodes to the size stated by the record
-    and the data set.
+    Compares every checksum, requires every key that the converters write, and checks labels and the
+    sizes of images.
 
     Args:
-        name: name of the data set, one of `DATASETS`.
-        data_dir: folder written by `convert`, with all splits, or by `split_dataset`, with
-            training files only.
-        report: function of a line of text, called with each row of a table of results. Rows of
-            the first ten damaged records follow their file's row.
+        data_dir: folder with all splits, or a worker's folder with training files only.
+        report: function of a line of text, called with each row of a table. Rows of the first ten
+            damaged records follow their file's row.
 
     Returns:
         {split: {path: {class: number of records}}}.
 
     Raises:
-        DataError: files are missing, or records are faulty; names the first file and record
-            (from 0), the reason and the number of other faulty records.
+        DataError: files are missing, or records are faulty; names the first and the number of
+            others.
 
     Example:
         >>> counts = validate("digits", "/data/digits")["test"]

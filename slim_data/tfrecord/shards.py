@@ -74,8 +74,7 @@ def worker_part(files: Sequence[_Item], num_workers: int, worker_id: int) -> Seq
 def find_candidates(data_dir: str | os.PathLike, split: str) -> list[str]:
     """Returns the sorted paths of files that are named like a split's, complete or not.
 
-    Names are `<split>-00000-of-00004` or `<split>-<anything>.tfrecord`. Other files, such as
-    `train-images-idx3-ubyte.gz`, are ignored.
+    Names are `<split>-00000-of-00004` or `<split>-<anything>.tfrecord`.
     """
     try:
         found = os.listdir(data_dir)

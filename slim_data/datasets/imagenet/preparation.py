@@ -37,20 +37,16 @@ _OTHER_ANNOTATIONS = os.path.join(RAW, "bounding_boxes", "annotations.tar.gz")
 def prepare(data_dir: str | os.PathLike, report: Callable[[str], object]) -> None:
     """Creates all missing parts of `raw-data`.
 
-    Args:
-        data_dir: folder that holds the archives.
-        report: function of a line of text, called after each step.
-
     Raises:
-        DataError: a required archive is missing (the message says how to get it) or damaged, or
-            the folder is not writable.
+        DataError: a required archive is missing (the message says how to get it) or damaged, or the
+            folder is not writable.
     """
     if not os.path.isdir(data_dir):
         raise DataError(f"DATA_DIR must be a folder that exists. Received: {data_dir!r}")
     try:
         os.makedirs(os.path.join(data_dir, RAW), exist_ok=True)
         if not all(os.path.isfile(_raw(data_dir, name)) for name in LISTS):
-            # All archives that are certainly needed, so that one message names them together.
+            # So that one message names all archives.
             made = {TRAIN: "train", VALIDATION: "validation", ANNOTATIONS: BOXES}
             others = [n for n, what in made.items() if not os.path.exists(_raw(data_dir, what))]
             _provide(data_dir, [DEVKIT, *others], report)
@@ -104,12 +100,7 @@ def _write_lists(data_dir, report):
 
 
 def read_wordnet_ids(path: str) -> list[str]:
-    """Returns the WordNet ids of a list, written by this module or by the user.
-
-    Raises:
-        DataError: the file is unreadable or empty, or holds other text; the ids become names of
-            folders.
-    """
+    """Returns the WordNet ids of a list, written by this module or by the user."""
     lines = [
         wordnet.check_wordnet_id(word, path) for line in read_lines(path) for word in line.split()
     ]

@@ -21,7 +21,6 @@ class Idx(IdxBuilder):
     may replace `t10k`.
 
     Args:
-        raw_dir: folder of the files.
         labels: names of the classes, in the order of their numbers from 0.
     """
 

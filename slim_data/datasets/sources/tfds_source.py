@@ -25,8 +25,8 @@ class TfdsSource(DatasetBuilder):
     """A data set prepared by tensorflow-datasets.
 
     Args:
-        builder: the data set's `DatasetBuilder` subclass, which has a `tfds_name`.
-        tfds_dir: tensorflow-datasets' `data_dir`. Default: tensorflow-datasets' own.
+        builder: a data set with a `tfds_name`.
+        tfds_dir: tensorflow-datasets' `data_dir`. Default: its own.
     """
 
     def __init__(self, builder: type[DatasetBuilder], tfds_dir: str | os.PathLike | None = None):
@@ -68,14 +68,7 @@ class TfdsSource(DatasetBuilder):
 
 
 def prepare_builder(builder: Any) -> None:
-    """Lets tensorflow-datasets download and prepare a data set if necessary.
-
-    Args:
-        builder: result of `tfds_builder`.
-
-    Raises:
-        DataError: tensorflow-datasets fails.
-    """
+    """Lets tensorflow-datasets download and prepare a data set if necessary."""
     if not sys.stderr.isatty():
         _tfds().disable_progress_bar()
     try:
@@ -95,14 +88,8 @@ def read_records(
     """Yields a function's results for the records start to stop - 1, in file order.
 
     Args:
-        builder: tensorflow-datasets' builder of a prepared data set with the feature `image`, which
-            stays encoded.
-        split: name of a split.
-        start, stop: index of the first record and index after the last.
+        builder: builder of a prepared data set with the feature `image`, which stays encoded.
         build: function of a record, a dictionary of NumPy values.
-
-    Raises:
-        DataError: the function fails for a record, which the message names.
     """
     if start >= stop:
         return
@@ -110,7 +97,7 @@ def read_records(
     records = builder.as_dataset(
         split=tfds.core.ReadInstruction(split, from_=start, to=stop, unit="abs"),
         decoders={"image": tfds.decode.SkipDecoding()},
-        # One file at a time, so that parts of a split join to the whole.
+        # One file at a time, so that parts join to the whole.
         read_config=tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False),
         shuffle_files=False,
     )
@@ -128,11 +115,7 @@ def _tfds():
 
 
 def tfds_builder(name: str | None, tfds_dir: str | os.PathLike | None) -> Any:
-    """Returns tensorflow-datasets' builder of a data set in its `data_dir`.
-
-    Raises:
-        DataError: tensorflow-datasets is not installed.
-    """
+    """Returns tensorflow-datasets' builder of a data set in its `data_dir`."""
     return _tfds().builder(name, data_dir=tfds_dir and os.path.abspath(tfds_dir))
 
 
