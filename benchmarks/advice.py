@@ -33,7 +33,7 @@ PREFIX = "tga"
 SUBNET = "10.83.0"
 PORT = 4711
 BATCH = 64
-# Steps per round; all but the first follow a step of the same mode.
+# Per round; all but the first follow a step of the same mode.
 STEPS = 5
 LIMIT = 1.1
 
@@ -72,7 +72,7 @@ def _work():
         seconds = max(all_gather_object(strategies[mode], f"warm {mode}", run(mode)))
         rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / STEPS / seconds)))
     for number in range(max(rounds.values())):
-        # Each mode starts a round in turn: leftovers in the links' queues meet all modes alike.
+        # In turn, so that leftovers in the links' queues meet all modes alike.
         first = number % len(modes)
         for mode in modes[first:] + modes[:first]:
             if number < rounds[mode]:

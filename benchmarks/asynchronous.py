@@ -56,12 +56,12 @@ _STEPS = flags.DEFINE_integer(
 _RATE = flags.DEFINE_float("learning_rate", 0.02, "Learning rate of synchronous training.")
 _JSON = flags.DEFINE_string("json", "asynchronous.json", "File with the finished runs.")
 
-# Skips the line of step 0, which appears when the first step is done.
+# Skips step 0, logged when the first step is done.
 _LINE = re.compile(r"Worker \d+: .*: step ([1-9]\d*), loss")
 
 
 def commands(folder, num_servers, seed, chosen, addresses):
-    """Returns the command line of each process, workers first; servers take few flags."""
+    """Returns the command line of each process, workers first."""
     workers, servers = addresses[:NUM_WORKERS], addresses[NUM_WORKERS:][:num_servers]
     asynchronous = bool(num_servers)
     share = 1 if asynchronous else NUM_WORKERS

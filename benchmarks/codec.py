@@ -99,7 +99,7 @@ def candidates(size, clip_factor, base, nonzero):
         how = {"base": 2 * _FINER + 1, "total_bias": _FINER}
         return ternary.decode(of_sender, scales, [[size]], [tf.float32], **how)
 
-    # Unsigned integers: functions return int32 in the host's memory, for every device.
+    # Unsigned: functions return int32 in the host's memory, for every device.
     stream = in_a_step(encode_sparse)()
     words, finer_words = in_a_step(encode)(), in_a_step(encode_finer)()
 

@@ -91,7 +91,7 @@ def _measure(batch_size, num_replicas):
             """Called by `fit`."""
             if _PROCESSES.value == 1:
                 tf.test.experimental.sync_devices()
-            else:  # sync_devices does not support clusters: waits for one of the last results
+            else:  # sync_devices does not support clusters
                 self.model.trainable_variables[0].numpy()
             self.times.append(time.perf_counter())
 

@@ -153,7 +153,7 @@ def ours(name, folder, style, training):
         shuffle_buffer=SHUFFLE_BUFFER,
         repeat=True,
         drop_remainder=True,
-        # Equals the sum of tensorflow-datasets' two stages, and the training programs' default.
+        # As tensorflow-datasets' two stages together, and the training programs' default.
         num_parallel_calls=2 * CORES,
     )
 
@@ -202,8 +202,7 @@ def decoding_alone(folder, resized=False):
     """Returns images decoded from the same records, a batch at a time.
 
     Args:
-        folder: folder of the records.
-        resized: True returns the resized pixels of the images, False only their shapes.
+        resized: True returns resized pixels, False only shapes.
     """
     files = slim_data.find_files("imagenet", folder, "train")
     size = DATASETS["imagenet"]

@@ -85,7 +85,7 @@ def measure(count):
 
     Returns:
         Dict with "seconds" of each stage since the previous one, "cpu_seconds" of all processes in
-        it, "pss_mb" of all processes together, and "digests", the set of the processes' results.
+        it, "pss_mb" of all processes, and "digests", the set of their results.
     """
     cluster = {"worker": [f"127.0.0.1:{port}" for port in cluster_hosts.free_ports(count)]}
     command = [sys.executable, "-m", "benchmarks.many_processes", "--worker"]

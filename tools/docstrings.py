@@ -8,12 +8,12 @@ import griffe
 
 from tools import reference
 
-# The heading of an example, and the lines below it up to an empty line.
+# An example's heading, and the lines up to an empty one.
 EXAMPLE = re.compile(r"^(Example\b[^:]*:)\n((?:.+(?:\n|\Z))+)", re.MULTILINE)
 
 
 LINKS = reference.links()
-# A public name in backticks, alone or called; names of ordinary words are not linked.
+# A public name in backticks, alone or called.
 NAME = re.compile(r"(?<![\[`])`(\w+)(\([^`]*\))?`(?!`)")
 
 
@@ -25,7 +25,7 @@ class ExampleSections(griffe.Extension):
         if obj.is_attribute and (found := _option(obj.value)):
             default, text = found
             obj.docstring = griffe.Docstring(text, parent=obj) if text else obj.docstring
-            # What a signature shows as its default.
+            # The default in a signature.
             obj.value = default
         if obj.docstring:
             obj.docstring.value = NAME.sub(_as_link, obj.docstring.value)

@@ -14,7 +14,7 @@ def draw(rows, page):
     """Returns a figure: for each kind of incident the median, and a line to the longest time.
 
     Args:
-        rows: list of dicts, see `tables.summary`.
+        rows: see `tables.summary`.
         page: "light" or "dark".
     """
     known = [row for row in rows if "median_seconds" in row]

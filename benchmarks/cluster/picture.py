@@ -35,11 +35,11 @@ def draw(rows, page):
     """Returns a figure of two panels, one per model.
 
     Args:
-        rows: list of dicts with "model", "hosts", "rate", "mode" and "milliseconds".
+        rows: dicts with "model", "hosts", "rate", "mode" and "milliseconds".
         page: "light" or "dark".
     """
     with pages.inks(page) as ink:
-        # Narrow, so that a telephone shows the text large enough.
+        # Narrow, for telephones.
         figure, panels = plt.subplots(2, 1, figsize=(5, 6.2))
         for panel, (model, title) in zip(panels, MODELS.items(), strict=True):
             for marker, (mode, (label, *inks, width)) in zip(MARKERS, MODES.items(), strict=True):

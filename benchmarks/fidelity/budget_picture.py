@@ -27,7 +27,6 @@ def draw(rows, page):
     """Returns a figure: a line per network of `NETS`, means over seeds; thin bars show the range.
 
     Args:
-        rows: mapping from `Run` to its row.
         page: "light" or "dark".
     """
     points = tables.budget_points(rows)

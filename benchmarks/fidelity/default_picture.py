@@ -20,11 +20,7 @@ WAYS = {
 def points(rows, way):
     """Returns {(cell, rate): (mean difference to float, its standard error)} in points.
 
-    Of the cells that have all of `WAYS`.
-
-    Args:
-        rows: dict from `Run` to its row.
-        way: one of `WAYS`.
+    Only cells that have all of `WAYS`.
     """
     found = {}
     for cell in default_tables.CELLS:
@@ -40,7 +36,6 @@ def draw(rows, page):
     """Returns a figure: a row for each optimizer and rate, a mark for each way.
 
     Args:
-        rows: dict from `Run` to its row.
         page: "light" or "dark".
     """
     with pages.inks(page) as ink:

@@ -27,17 +27,12 @@ TITLES = (
 )
 
 
-# The field that groups each table's rows, in addition to optimizer and gradients.
+# The field that groups each table's rows.
 BY = {"optimizers": None, "kinds": "net", "batches": "batch_size", "precisions": "precision"}
 
 
 def tuned(rows, table):
-    """Returns a table by optimizer and gradients, at the rate that the sweep chose.
-
-    Args:
-        rows: dict from `Run` to its row.
-        table: name of a table in `BY`.
-    """
+    """Returns a table by optimizer and gradients, at the rate that the sweep chose."""
     groups = tuned_groups(rows, table)
     by = BY[table]
     lines = head(f"{f'{by} | ' if by else ''}optimizer | gradients | rate")
@@ -59,10 +54,7 @@ def tuned_groups(rows, table):
 
 
 def rates(rows, table):
-    """Returns the sweep: accuracy of the final weights by optimizer, gradients and rate, one seed.
-
-    Args: as of `tuned`.
-    """
+    """Returns the sweep: accuracy of the final weights by optimizer, gradients and rate, one seed."""
     by = BY[table]
     cells = collections.defaultdict(dict)
     for run, row in rows.items():
@@ -95,7 +87,7 @@ def in_order(keys):
 
 
 def workers(rows):
-    """Returns a table by network, gradients and number of workers; `rows` as of `tuned`."""
+    """Returns a table by network, gradients and number of workers."""
     groups = workers_groups(rows)
     lines = head("network | gradients | workers")
     for net, run, baseline in by_net(groups):
@@ -109,10 +101,7 @@ def workers_groups(rows):
 
 
 def budgets(rows):
-    """Returns accuracy and bytes by network and number of workers, for runs with known bytes.
-
-    Args: as of `tuned`.
-    """
+    """Returns accuracy and bytes by network and number of workers, for runs with known bytes."""
     groups = budgets_groups(rows)
     lines = head("network | gradients | workers | times fewer bytes")
     for net, run, baseline in by_net(groups):
@@ -180,7 +169,7 @@ def _is_of(run, table):
     """Returns True if a run belongs to a table; the table of workers has batches of 128."""
     if run.batch_size == 128:
         return False
-    # All other tables have the small CNN, batches of 256 and float32, except for the grouped field.
+    # Other tables have the small CNN, batches of 256 and float32, except for the grouped field.
     usual = {"net": "small_cnn", "batch_size": 256, "precision": PRECISIONS[0]}
     if table == "kinds":
         usual["net"] = run.net if run.net in KINDS else None
@@ -227,12 +216,11 @@ def difference(found, baseline, name, factor=100, digits=2):
     """Returns the mean difference to a baseline with the same seeds, and p of the paired test.
 
     Args:
-        found: dict from seed to row, a dict.
-        baseline: the same for the baseline; `found` itself, or a dict without any of the seeds, has
-            no difference.
+        found: {seed: row}.
+        baseline: the same; `found` itself, or a dict without any of the seeds, has no difference.
         name: the quantity in the rows.
-        factor: multiplies the quantity. Default 100, for percentage points.
-        digits: digits after the point. Default 2.
+        factor: multiplies the quantity; 100 for percentage points.
+        digits: digits after the point.
 
     Returns:
         List of two texts.

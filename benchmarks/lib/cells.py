@@ -10,16 +10,13 @@ def measure(module, cells, rounds, *options):
     """Runs `python -m benchmarks.MODULE --cell=CELL` for all cells, one round after the other.
 
     Args:
-        module: a module of `benchmarks`; prints a JSON line per cell.
-        cells: list of tuples; `--cell` joins each tuple with commas.
+        module: prints a JSON line per cell.
+        cells: tuples; `--cell` joins each with commas.
         rounds: number of processes per cell.
         options: further flags.
 
     Returns:
         Dict from cell to a list of the lines' contents, one per round.
-
-    Raises:
-        RuntimeError: a process failed.
     """
     results = {cell: [] for cell in cells}
     for _ in range(rounds):

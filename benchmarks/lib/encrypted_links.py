@@ -20,7 +20,7 @@ class Host:
     """A host.
 
     Attributes:
-        before: command, list of str, that runs a command on the host.
+        before: command that runs a command on the host.
         interface: name of the WireGuard interface, which `up` creates.
         outside: address by which others reach the host.
         inside: address of the host behind WireGuard.
@@ -40,11 +40,7 @@ class Host:
 
 @contextlib.contextmanager
 def up(hosts):
-    """Connects each `Host` to all others' inside addresses in this context.
-
-    Raises:
-        OSError: a program of WireGuard is not installed, or does not start.
-    """
+    """Connects each `Host` to all others' inside addresses in this context."""
     for program in ("wireguard-go", "wg"):
         if shutil.which(program) is None:
             raise OSError(

@@ -9,9 +9,7 @@ import platform
 def write_json(path, figures):
     """Writes figures to another file and renames it, so that a broken run leaves no half file.
 
-    Args:
-        path: the file.
-        figures: dict of JSON values; the function adds the machine and its number of cores.
+    Adds the machine and its number of cores.
     """
     path = pathlib.Path(path)
     content = {"machine": platform.platform(), "cores": os.cpu_count(), **figures}
@@ -24,12 +22,8 @@ def read_finished(path, settings, name="runs"):
     """Reads the finished runs of a file, if the file exists.
 
     Args:
-        path: the file, written by `write_json` with `{"settings": settings, name: list}`.
-        settings: the settings that all runs of a file share.
-        name: name of the list. Default "runs".
-
-    Returns:
-        List, empty if there is no file.
+        path: written by `write_json` with `{"settings": settings, name: list}`.
+        settings: those that all runs of a file share.
 
     Raises:
         SystemExit: the file's runs had other settings, so that no table can hold both.

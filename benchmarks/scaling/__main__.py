@@ -56,10 +56,10 @@ COMMAND = "python -m benchmarks.scaling"
 PREFIX = "tgs"
 SUBNET = "10.82.0"
 PORT = 4711
-# Size of one bucket, with which codec and transport are measured.
+# Size of the measured bucket.
 ELEMENTS = 4 * 2**20
 SMALL_ROUNDS = 50
-# Numbers of small collectives within one call: few and many.
+# Small collectives within one call: few and many.
 REPEATS = (1, 41)
 
 
@@ -127,7 +127,7 @@ def transport_seconds(strategy):
 
     Returns:
         Dict of seconds: per `byte` of a large message, per small `message`, to start a
-        `collective`, and `beside`, for an additional small message at the same time.
+            `collective`, and `beside`, for an additional small message at the same time.
     """
     import tensorflow as tf
 
@@ -204,8 +204,7 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
     """Returns the expected seconds of an exchange of AlexNet's gradients.
 
     Args:
-        num_workers: N.
-        costs: dict of `transport_seconds` with `codec`, seconds per element by mode and N.
+        costs: dict of `transport_seconds` with `codec`, seconds per element by mode and number.
         rate: rate of the links in bytes per second.
         slowdown: factor on the measured times of codec and transport.
 
@@ -305,7 +304,7 @@ def measure(workers, hosts):
         hosts: numbers of hosts of the check.
 
     Returns:
-        Dict of costs, and a list of rows, see `tables`.
+        Dict of costs, and rows, see `tables`.
     """
     rate = _RATE.value * 1e6 / 8
     costs = _measure_transport()

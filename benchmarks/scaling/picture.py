@@ -19,7 +19,7 @@ def draw(rows, page):
     """Returns a figure of expected steps, with crosses at the steps that were measured.
 
     Args:
-        rows: list of dicts, see `tables`.
+        rows: see `tables`.
         page: "light" or "dark".
     """
     with pages.inks(page) as ink:

@@ -44,9 +44,9 @@ from benchmarks.time_to_accuracy import picture, tables, tensorflow_worker, work
 TEST_EVERY = 32
 FIRST_TEST = 96
 PREFIX, SUBNET, PORT = "tgr", "10.81.0", 4721
-# Two float32 steps of PowerSGD, and one that traces and compiles.
+# Two float32 steps of PowerSGD, and one that compiles.
 WARM_UP_STEPS = 3
-# A round of a mode that exchanges in every step is one step if more steps would take longer.
+# Longest round of more than one step.
 ROUND_SECONDS = 6.0
 
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with Fashion-MNIST's four archives.")
@@ -163,7 +163,7 @@ def train(team, mode, rate, seed, link):
         seconds += team.steps(mode, TEST_EVERY)[0]
         if step == TEST_EVERY:
             row["first_seconds"] = seconds
-        # No mode is there before.
+        # Before, no mode has reached the accuracies.
         if step >= FIRST_TEST:
             row["steps"].append(step)
             row["accuracy"].append(team.accuracy(mode, "test"))
@@ -178,7 +178,7 @@ def time_steps(team, modes, link):
         begin(team, mode, 0.01, 0)
         local = any(word in mode for word in ("local", "diloco", "hivemind"))
         if local:
-            # Whole periods of local steps include their exchanges.
+            # Whole periods include their exchanges.
             seconds = team.steps(mode, TEST_EVERY)[0] / TEST_EVERY
         else:
             team.steps(mode, WARM_UP_STEPS - 1)
@@ -187,7 +187,7 @@ def time_steps(team, modes, link):
         counts[mode] = TEST_EVERY if local else most
         rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / seconds / counts[mode])))
     for number in range(max(rounds.values())):
-        # Each mode starts a round in turn: leftovers in the links' queues meet all modes alike.
+        # In turn, so that leftovers in the links' queues meet all modes alike.
         first = number % len(modes)
         for mode in modes[first:] + modes[:first]:
             if number < rounds[mode]:

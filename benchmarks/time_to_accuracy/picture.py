@@ -24,10 +24,10 @@ MODES = {
 def draw(rows, accuracy, page):
     """Returns a figure for 2 hosts.
 
-    The figure omits modes that did not reach the accuracy, and links without a timed step.
+    Omits modes that did not reach the accuracy, and links without a timed step.
 
     Args:
-        rows: list of dicts, see `tables`.
+        rows: see `tables`.
         accuracy: in [0, 1].
         page: "light" or "dark".
     """

@@ -45,7 +45,7 @@ NAMES = {
     "hivemind_32": "hivemind averaging, 32, 8 bits",
 }
 BASELINE = "ddp_float32"
-# Number of the first steps that send float32, by mode.
+# First steps that send float32, by mode.
 FLOAT_STEPS = {f"ddp_powersgd_{rank}": 2 for rank in (1, 2, 4)}
 
 
@@ -58,8 +58,7 @@ def trainings(rows, hosts, mode, link="none"):
 def best_rate(rows, hosts, mode):
     """Returns the rate that is best on held-out images, in the mean of the seeds of all rates.
 
-    Returns:
-        A float; None without a training.
+    None without a training.
     """
     held_out = collections.defaultdict(dict)
     for row in trainings(rows, hosts, mode):
@@ -124,12 +123,10 @@ def measured_links(rows, hosts):
 def accuracies(rows, hosts, levels):
     """Returns the final test accuracy and the steps to each level, a line per mode, as Markdown.
 
-    Seeds are pairs: they fix initial weights and batches for all modes alike. Means are of the
-    seeds that all modes have; differences are of all pairs.
+    Seeds are pairs: they fix initial weights and batches for all modes alike. Means are over the
+    seeds that all modes have, differences over all pairs.
 
     Args:
-        rows: list of dicts.
-        hosts: number of hosts.
         levels: accuracies, in [0, 1].
     """
     titles = " | ".join(f"steps to {100 * level:g} %" for level in levels)
@@ -185,8 +182,6 @@ def times(rows, hosts, levels):
     """Returns seconds to accuracies by link, a line per mode, as Markdown.
 
     Args:
-        rows: list of dicts.
-        hosts: number of hosts.
         levels: accuracies, in [0, 1]; a cell has the seconds to each.
     """
     links = measured_links(rows, hosts)
@@ -206,7 +201,7 @@ def times(rows, hosts, levels):
 def checks(rows, level):
     """Returns a line per training over its link: predicted and measured seconds.
 
-    The first steps trace functions; the prediction has the time of a step for all steps.
+    The first steps trace functions, which the prediction omits.
     """
     lines = [
         "| mode | link | s predicted | s measured | of which the first 32 steps |",
@@ -218,7 +213,7 @@ def checks(rows, level):
         steps = steps_to(row, level)
         predicted = seconds_to(rows, row["hosts"], row["link"], row["mode"], level)
         if steps is not None and predicted is not None:
-            # Scaled to this seed's steps, so that the comparison is of the time of a step.
+            # To this seed's steps, to compare the time of a step.
             predicted *= steps / mean_steps(rows, row["hosts"], row["mode"], level)
             measured = row["seconds"][row["steps"].index(steps)]
             seconds = [f"{value:,.1f}" for value in (predicted, measured, row["first_seconds"])]

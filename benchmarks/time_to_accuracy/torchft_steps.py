@@ -10,7 +10,7 @@ from torchft.coordination import LighthouseServer
 
 from benchmarks.time_to_accuracy import workload
 
-# Ports of the lighthouses, by the kind of local steps.
+# Of the lighthouses, by kind of local steps.
 PORTS = {"torchft_local_sgd": 4735, "torchft_diloco": 4736}
 _TIMEOUT = datetime.timedelta(minutes=30)
 
@@ -20,8 +20,6 @@ class Member:
 
     Args:
         name: a key of `PORTS`.
-        index: index of this worker.
-        count: number of workers.
         first_host: address of the first worker's host, which runs the lighthouse.
         host: this worker's address.
     """
@@ -40,8 +38,6 @@ class Member:
         """Lets the steps of an optimizer exchange; ends the training before.
 
         Args:
-            module: the network.
-            optimizer: its optimizer.
             sync_every: steps from one exchange to the next.
         """
         if self._manager:

@@ -36,9 +36,9 @@ def augment(encoded: EncodedImage, size: int, seed: tf.Tensor) -> tf.Tensor:
 def random_crop_box(size: tf.Tensor, random_values: tf.Tensor) -> tf.Tensor:
     """Returns top, left, height and width of a random crop of an image, int32 [4].
 
-    With u, v uniform, the area is `0.08 + 0.92 u` of the image's, width / height is `0.75 (1.333 /
-    0.75)^v`, and the place is uniform. The first of 10 attempts that fits is taken; if none fits,
-    the largest central crop with an allowed aspect ratio.
+    With u, v uniform, the area is `0.08 + 0.92 u` of the image's, width / height is
+    `0.75 (1.333 / 0.75)^v`, and the place is uniform. The first of 10 attempts that fits is taken;
+    if none fits, the largest central crop with an allowed aspect ratio.
 
     Args:
         size: the image's height and width, int32 [2].

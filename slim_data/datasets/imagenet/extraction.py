@@ -89,9 +89,7 @@ def _listed(folder):
 
 
 def sort_validation(folder: str, labels: Sequence[str]) -> int:
-    """Moves validation images from the folder itself into their classes' folders; returns their
-    number.
-    """
+    """Moves validation images from the folder itself to their classes'; returns their number."""
     there = set(_listed(folder))
     moved = {n: s for n, s in missing_validation(folder, labels).items() if n in there}
     for name, synset in moved.items():
