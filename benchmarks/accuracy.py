@@ -99,7 +99,7 @@ class Trainer:
             self._model.optimizer.build(self._model.trainable_variables)
 
     def run(self, seed):
-        """Trains and tests; returns the test accuracy and the last epoch's loss or None."""
+        """Trains and tests; returns test accuracy and the last epoch's loss or None."""
         import numpy as np
         import tensorflow as tf
 
@@ -128,12 +128,12 @@ class Trainer:
             self._settings.image_size,
             channels=1,
             weight_decay=self._settings.weight_decay,
-            seed=1000 * seed,  # layers count up
+            seed=1000 * seed,  # layers count up from this seed
         )
 
 
 def run_all(runs):
-    """Trains the runs of each network and number of replicas; prints a JSON line per run.
+    """Trains the runs of each network and number of replicas; prints a JSON line each.
 
     TensorFlow fixes the replicas' devices per process: one number per process.
     """
@@ -184,7 +184,7 @@ def settings():
 
 
 def table(runs):
-    """Returns mean, minimum and maximum accuracy over seeds in percent, a column per number."""
+    """Returns mean, minimum and maximum accuracy over seeds in percent."""
     cells = collections.defaultdict(list)
     for run in runs:
         cells[key(run)[:3]].append(100 * run["accuracy"])

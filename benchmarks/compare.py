@@ -57,7 +57,7 @@ def changes(before, after):
 
 
 def factor(old, new):
-    """Returns the factor by which a number grew or shrank: 1 or more."""
+    """Returns the factor by which a number changed: 1 or more."""
     if old == new:
         return 1.0
     return max(old / new, new / old) if old * new > 0 else float("inf")

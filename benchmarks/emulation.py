@@ -136,7 +136,7 @@ def _measure(batch_size, num_replicas):
 
 
 def _table(measured):
-    """Returns medians as Markdown; ratios are to the first number of replicas of each batch."""
+    """Returns medians as Markdown; ratios are to each batch's first number of replicas."""
     lines = [
         "| batch | replicas | step, ms | / the first | start-up, s | memory, MiB |",
         "|---|---|---|---|---|---|",

@@ -168,7 +168,7 @@ def train(network, net, mode, data_dir, folder):
 
 
 def phase_2(network, data_dir, phase_1, folder):
-    """Returns the result of `watch` for a run in the snapshots' subspace with a sharded basis."""
+    """Returns the result of `watch` for a run in the subspace with a sharded basis."""
     common = {
         "pretrained_weight_path": phase_1,
         "data_dir": data_dir,

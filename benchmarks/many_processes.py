@@ -38,7 +38,7 @@ def _report(**figures_of_stage):
 
 
 def _work():
-    """Runs one process: prints a line of JSON after each stage, then waits for all processes."""
+    """Runs one process: prints a line of JSON after each stage."""
     import keras
     import tensorflow as tf
 

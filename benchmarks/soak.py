@@ -86,7 +86,7 @@ def newest_step(train_dir):
 
 
 def _processes(run, evaluator):
-    """Yields pairs of the name and the ID of each running process."""
+    """Yields the name and ID of each running process."""
     yield "mnist_eval", evaluator.pid
     for task in range(NUM_HOSTS):
         supervisor, programs = run.programs(task)
@@ -142,11 +142,7 @@ def _watch(run, evaluator, samples, draw):
 
 
 def soak(folder):
-    """Runs the programs, which leave samples, snapshots and logs in the folder.
-
-    Raises:
-        Broken: a process ended unexpectedly.
-    """
+    """Runs the programs, which leave samples, snapshots and logs in the folder."""
     import slim_data
 
     folder.mkdir(parents=True)

@@ -45,7 +45,6 @@ def find_records(
     Args:
         data_dir: folder with TFRecords, or with one folder of images per class.
         output_directory: default: "tfrecords" in data_dir.
-        num_processes: maximum number of processes. Default: one per core.
     """
     train = os.path.join(data_dir, "train")
     if shards.find_shards(data_dir, "train") or not os.path.isdir(train):
@@ -84,7 +83,7 @@ def find_records(
 
 
 def _is_whole(folder, split):
-    """Returns True if a folder holds all files of a split; unfinished splits lack some."""
+    """Returns True if a folder holds all files of a split."""
     with contextlib.suppress(DataError):
         return bool(shards.find_shards(folder, split))
     return False

@@ -18,7 +18,7 @@ NAME = re.compile(r"(?<![\[`])`(\w+)(\([^`]*\))?`(?!`)")
 
 
 class ExampleSections(griffe.Extension):
-    """Shows the lines below `Example:` as code, and what options say of themselves."""
+    """Shows the lines below `Example:` as code, and options' texts."""
 
     def on_instance(self, *, obj, **_):
         """Called for each object that was read."""

@@ -112,7 +112,7 @@ def _disturb(run, draw):
 
 @contextlib.contextmanager
 def _disk(folder):
-    """Mounts a file system of `DISK_MB` MB at a path, in this context."""
+    """Mounts a file system of `DISK_MB` MB in this context."""
     folder.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", folder], check=True)
     try:
@@ -123,7 +123,7 @@ def _disk(folder):
 
 @contextlib.contextmanager
 def _run(network, folder):
-    """Starts a run, in this context; its workers share a disk, or each has its own."""
+    """Starts a run, in this context."""
     options = {"data_dir": folder.with_name("data"), "sync_every": _SYNC_EVERY.value}
     with contextlib.ExitStack() as stack:
         if _MIN_WORKERS.value:

@@ -12,7 +12,7 @@ from benchmarks.chaos.run import Broken, Run
 _POLL_SECONDS = 0.2
 TOO_FEW = "error: too few workers are present"
 STATUS_STOPPED = 75
-# One step in progress, and one that had ended.
+# A worker may still save one step in progress, and one that had ended.
 _MOST_LATE = 2
 
 
@@ -89,7 +89,7 @@ class MembersRun(Run):
         return set(range(self.network.num_hosts))
 
     def may_go_on(self, present):
-        """Returns True if these workers alone may continue, by the last generation's rule."""
+        """Returns True if these workers alone may continue."""
         from terngrad_tf.distribute.cluster.membership import Generation
 
         found = [read for task in self.hosts if (read := self._read(task))]
@@ -97,7 +97,7 @@ class MembersRun(Run):
         return Generation(number, members).may_continue(present)
 
     def await_members(self, expected):
-        """Waits until exactly these workers have saved a step; returns the seconds."""
+        """Waits until exactly these workers have saved; returns the seconds."""
         begin, number = time.monotonic(), self._watch.newest[0]
         while time.monotonic() < begin + self.bound_seconds:
             self.raise_fault()

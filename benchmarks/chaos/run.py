@@ -88,7 +88,7 @@ class Run:
         return self.disks[task] / f"worker_{task}.log"
 
     def programs(self, task):
-        """Returns the process IDs of a worker's supervisor and of its programs: one, or none."""
+        """Returns the process IDs of a worker's supervisor and of its programs."""
         pids = subprocess.run(
             ["ip", "netns", "pids", f"{self.network.prefix}{task}"],
             check=True,

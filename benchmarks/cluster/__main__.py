@@ -122,7 +122,7 @@ def _commands(network, modes, port, model):
 
 
 def _measure_together(network, groups, model):
-    """Measures the modes of all groups in turn; returns a list of step measurements per mode."""
+    """Measures the modes of all groups in turn; returns step measurements per mode."""
 
     def commands_of(modes, port):
         return _commands(network, modes, port, model)
@@ -192,7 +192,7 @@ def cell(row):
 
 
 def table(rows):
-    """Returns all rows as Markdown, per step; ratios are to the ternary row of the same cell."""
+    """Returns all rows as Markdown; ratios are to the ternary row of the same cell."""
     lines = [
         "| model | hosts | link | gradients | ms | ternary = 1 | CPU ms per host | received MB |",
         "|---|---|---|---|---|---|---|---|",
@@ -210,7 +210,7 @@ def table(rows):
 
 
 def summary(rows):
-    """Returns milliseconds per step of all modes as Markdown, a line per cell."""
+    """Returns milliseconds per step as Markdown, a line per cell."""
     modes = [mode for mode in MODES if any(row["mode"] == mode for row in rows)]
     lines = [f"| model | hosts | link | {' | '.join(modes)} |", "|---" * (3 + len(modes)) + "|"]
     for name, group in itertools.groupby(rows, key=cell):

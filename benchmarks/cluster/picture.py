@@ -69,7 +69,7 @@ def draw(rows, page):
 
 
 def main(argv):
-    """Writes a file for light pages and a file for dark pages."""
+    """Writes the files for light and dark pages."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     rows = json.loads(pathlib.Path(_JSON.value).read_text())["rows"]

@@ -32,7 +32,7 @@ def _network():
 
 
 def digits_step(strategy, batch_size, sync_every, overlap=0):
-    """Returns a function that runs one training step of the digits' network under a strategy."""
+    """Returns a function that runs one training step of the digits' network."""
     import keras
     import tensorflow as tf
 

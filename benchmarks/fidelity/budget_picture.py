@@ -24,7 +24,7 @@ NETS = {"lenet": ("#0b62c4", "#58a6ff", "o"), "small_cnn": ("#b3471f", "#ef8354"
 
 
 def draw(rows, page):
-    """Returns a figure: a line per network of `NETS`, means over seeds; thin bars show the range.
+    """Returns a figure: a line per network of `NETS`, means over seeds; bars show the range.
 
     Args:
         page: "light" or "dark".
@@ -62,7 +62,7 @@ def draw(rows, page):
 
 
 def main(argv):
-    """Writes a file for light pages and a file for dark pages."""
+    """Writes the files for light and dark pages."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     rows = fidelity_rows.Rows(pathlib.Path(_RUNS.value))

@@ -80,8 +80,8 @@ def _embeddings(dense):
     """Builds a bag of embeddings: three bytes choose a row of a table; the rows' mean decides.
 
     Args:
-        dense: True for a dense gradient, as of a table that is also used elsewhere; False for a
-            gradient of the chosen rows.
+        dense: True for a dense gradient, as of a table with other uses; False for one of the chosen
+            rows.
     """
     text = keras.Input((source_text.LENGTH,), dtype="int32")
     rows = _Table(dense)(_Rows()(text))

@@ -10,7 +10,7 @@ _FIELDS = [field.name for field in dataclasses.fields(Run)]
 
 
 class Rows(Mapping):
-    """Finished runs: a mapping from `Run` to its row, a dict; the file has a JSON line per run."""
+    """Finished runs, {`Run`: row}; the file has a JSON line per run."""
 
     def __init__(self, path):
         self._path = path
@@ -29,7 +29,7 @@ class Rows(Mapping):
         self._rows[run] = row
 
     def of(self, images, epochs):
-        """Returns the runs with these numbers of images and epochs, as a dict."""
+        """Returns the runs with these numbers of images and epochs."""
         return {r: row for r, row in self.items() if (r.images, r.epochs) == (images, epochs)}
 
     def __getitem__(self, run):

@@ -26,7 +26,7 @@ WAYS = {
 
 
 def tuned(rows, table):
-    """Returns a line per optimizer: float accuracy and the differences to it, as Markdown."""
+    """Returns float accuracy and the differences to it as Markdown, a line per optimizer."""
     groups = tables.tuned_groups(rows, table)
     by = tables.BY[table]
     found = {}
@@ -44,7 +44,7 @@ def tuned(rows, table):
 
 
 def workers(rows):
-    """Returns a line per network and number of workers with compared ways, as Markdown."""
+    """Returns a line per network and number of workers as Markdown."""
     groups = tables.workers_groups(rows)
     found = {}
     for net, run, baseline in tables.by_net(groups):
@@ -56,7 +56,7 @@ def workers(rows):
 
 
 def budgets(rows):
-    """Returns a line per network and way with known bytes, as Markdown."""
+    """Returns a line per network and way with known bytes as Markdown."""
     lines = [
         "| network | gradients | times fewer bytes | test accuracy / % | difference (p) |",
         "|---|---|---|---|---|",

@@ -32,7 +32,7 @@ BY = {"optimizers": None, "kinds": "net", "batches": "batch_size", "precisions":
 
 
 def tuned(rows, table):
-    """Returns a table by optimizer and gradients, at the rate that the sweep chose."""
+    """Returns a table by optimizer and gradients, at the sweep's rate."""
     groups = tuned_groups(rows, table)
     by = BY[table]
     lines = head(f"{f'{by} | ' if by else ''}optimizer | gradients | rate")
@@ -54,7 +54,7 @@ def tuned_groups(rows, table):
 
 
 def rates(rows, table):
-    """Returns the sweep: accuracy of the final weights by optimizer, gradients and rate, one seed."""
+    """Returns the sweep: accuracy of the final weights by optimizer, gradients and rate."""
     by = BY[table]
     cells = collections.defaultdict(dict)
     for run, row in rows.items():
@@ -101,7 +101,7 @@ def workers_groups(rows):
 
 
 def budgets(rows):
-    """Returns accuracy and bytes by network and number of workers, for runs with known bytes."""
+    """Returns accuracy and bytes by network and number of workers."""
     groups = budgets_groups(rows)
     lines = head("network | gradients | workers | times fewer bytes")
     for net, run, baseline in by_net(groups):
@@ -144,7 +144,7 @@ def times_fewer_bytes(found):
 
 
 def by_net(groups):
-    """Yields triples of a network, a run with seed 0, and the float gradients' rows by seed.
+    """Yields a network, a run with seed 0, and the float gradients' rows by seed.
 
     With batch norm, the float gradients have the same number of workers.
     """
@@ -160,7 +160,7 @@ def by_net(groups):
 
 
 def _workers_text(run):
-    """Returns the number of workers as text, "any" if the number does not matter."""
+    """Returns the number of workers, "any" if the number does not matter."""
     is_any = run.gradients == FLOAT and run.net not in WITH_BATCH_NORM
     return "any" if is_any else str(run.num_nodes)
 
@@ -180,7 +180,7 @@ def _is_of(run, table):
 
 
 def _by_seed(rows, belongs):
-    """Returns {run with seed 0: {seed: row}} of the runs that belong to a table."""
+    """Returns {run with seed 0: {seed: row}} of a table's runs."""
     groups = collections.defaultdict(dict)
     for run, row in rows.items():
         if belongs(run):
@@ -189,13 +189,13 @@ def _by_seed(rows, belongs):
 
 
 def head(first):
-    """Returns the two lines that begin a table, with the titles of its first columns."""
+    """Returns the two lines that begin a table."""
     titles = f"{first} | {TITLES}"
     return [f"| {titles} |", "|" + "---|" * (titles.count("|") + 1)]
 
 
 def line(first, found, baseline):
-    """Returns the line of a table for the rows of a way and its float baseline, dicts by seed."""
+    """Returns the line of a way's rows and its float baseline, dicts by seed."""
     cells = [*first, str(len(found))]
     for name in ("accuracy", "average_accuracy"):
         cells.append(mean([100 * row[name] for row in found.values()], 2))

@@ -72,7 +72,7 @@ class _Received(keras.callbacks.Callback):
 
     @property
     def compression(self):
-        """Returns bytes of float32 gradients divided by received bytes, over all recorded steps."""
+        """Returns bytes of float32 gradients divided by received bytes."""
         received = sum(traffic.received_bytes for traffic in self._traffic)
         return sum(traffic.float32_bytes for traffic in self._traffic) / received if received else 1
 
@@ -161,11 +161,11 @@ class Trainer:
 
 
 def perform(runs, rows, data):
-    """Trains the runs that are missing.
+    """Trains the missing runs.
 
     Args:
         runs: runs of one shape follow each other.
-        rows: `Rows`, to add the results to.
+        rows: `Rows` that receives the results.
         data: function of a network's name that returns the result of `load`.
     """
     missing = [run for run in runs if run not in rows]

@@ -64,7 +64,7 @@ def table(runs):
 
 
 def rates(runs):
-    """Returns test bits per character by way and rate, for ways with several rates, as Markdown."""
+    """Returns test bits per character by way and rate as Markdown, for ways with several rates."""
     groups = _by_way(runs)
     lines = ["| exchange | bits a character, by rate |", "|---|---|"]
     for way in filter(groups.get, WAYS):

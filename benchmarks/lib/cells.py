@@ -7,16 +7,15 @@ import sys
 
 
 def measure(module, cells, rounds, *options):
-    """Runs `python -m benchmarks.MODULE --cell=CELL` for all cells, one round after the other.
+    """Runs `python -m benchmarks.MODULE --cell=CELL` for all cells, in rounds.
 
     Args:
         module: prints a JSON line per cell.
         cells: tuples; `--cell` joins each with commas.
-        rounds: number of processes per cell.
         options: further flags.
 
     Returns:
-        Dict from cell to a list of the lines' contents, one per round.
+        {cell: the lines' contents, one per round}.
     """
     results = {cell: [] for cell in cells}
     for _ in range(rounds):

@@ -107,7 +107,7 @@ class Network:
 
     @contextlib.contextmanager
     def split(self, part):
-        """Stops packets between the hosts of `part`, by index, and the others in this context."""
+        """Stops packets between the hosts of `part`, by index, and the others."""
         other = f"{self.prefix}b2"
         subprocess.run(["ip", "link", "add", other, "type", "bridge"], check=True)
         try:
@@ -120,7 +120,7 @@ class Network:
 
     @contextlib.contextmanager
     def processes(self, port, commands):
-        """Starts a worker of the cluster `addresses(port)` on each host; yields their `Process`es."""
+        """Starts a worker of the cluster `addresses(port)` on each host; yields `Process`es."""
         started = []
         try:
             for index, command in enumerate(commands):
@@ -140,15 +140,15 @@ class Network:
 
     @contextlib.contextmanager
     def workers(self, port, groups, commands_of):
-        """Starts processes of `step_server.serve` on each host, ready to step, in this context.
+        """Starts processes of `step_server.serve` on each host, ready to step.
 
         Args:
             port: TCP port of the first group; each further group takes the next.
             groups: tuples of the modes that share a process.
-            commands_of: function from such a tuple and its port to the commands of all hosts.
+            commands_of: function from such a tuple and its port to all hosts' commands.
 
         Yields:
-            Function from a mode and a number of steps to the answers of the hosts.
+            Function from a mode and a number of steps to the hosts' answers.
         """
         with contextlib.ExitStack() as stack:
             hosts_of = {}

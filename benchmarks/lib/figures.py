@@ -7,7 +7,7 @@ import platform
 
 
 def write_json(path, figures):
-    """Writes figures to another file and renames it, so that a broken run leaves no half file.
+    """Writes figures to another file and renames it: a broken run leaves no half file.
 
     Adds the machine and its number of cores.
     """

@@ -91,7 +91,7 @@ def train(data_dir, folder, way, rate, seed):
 
 
 def evaluate(data_dir, checkpoint, averages):
-    """Returns test accuracy and loss of a checkpoint's weights or of their moving average."""
+    """Returns test accuracy and loss of a checkpoint's weights or moving average."""
     import keras
 
     import slim_data

@@ -64,7 +64,7 @@ REPEATS = (1, 41)
 
 
 class InstantProcesses:
-    """Replaces `ProcessGroup`: all other hosts send the same data as this host, at once."""
+    """Replaces `ProcessGroup`: all other hosts send the same data at once."""
 
     rank = 0
 
@@ -91,7 +91,7 @@ def instant_context(num_hosts):
 
 
 def codec_seconds(num_workers, wire):
-    """Returns the measured seconds per element of a host's codec for a wire."""
+    """Returns the measured seconds per element of a host's codec."""
     import tensorflow as tf
 
     from terngrad_tf.distribute import Quantization
@@ -246,7 +246,7 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
 
 
 def _measure_step(num_hosts):
-    """Returns the median milliseconds of AlexNet's steps on hosts of this machine, by mode."""
+    """Returns the median seconds of AlexNet's steps on hosts of this machine, by mode."""
     network = cluster_hosts.Network(PREFIX, SUBNET, num_hosts)
     # Separate processes, as in benchmarks/cluster/__main__.py.
     groups = (("no_exchange", *tables.WIRES), ("float32",))

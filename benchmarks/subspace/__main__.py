@@ -121,7 +121,7 @@ def table(found):
 
 
 def cell(values, digits):
-    """Returns the mean of values, with their standard deviation if there are several."""
+    """Returns the mean of values, with their standard deviation if several."""
     if not values:
         return ""
     mean = f"{statistics.mean(values):.{digits}f}"

@@ -42,7 +42,7 @@ class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def noisy_labels(labels, share, seed):
-    """Returns a copy of int32 labels [n] with a random share, in [0, 1], replaced by other classes."""
+    """Returns a copy of int32 labels [n] with a share in [0, 1] replaced by other classes."""
     rng = np.random.default_rng(seed)
     wrong = rng.permutation(len(labels))[: round(share * len(labels))]
     noisy = labels.copy()
@@ -136,9 +136,9 @@ class Study:
 
         Yields:
             Dicts with "method", "weights" ("last", "moving average", or "mean of 20" snapshots),
-            "epochs" after phase 1, "training_loss" (cross-entropy on the training labels),
-            "test_loss", "test_accuracy", and "time", CPU seconds of training and of the components
-            relative to an epoch of phase 1.
+            "epochs" after phase 1, "training_loss" on the training labels, "test_loss",
+            "test_accuracy", and "time", CPU seconds of training and components relative to an epoch
+            of phase 1.
         """
         images, labels = self._data["train"]
         self._train_data = images, noisy_labels(labels, noise, seed)
@@ -207,7 +207,7 @@ class Study:
 
         Args:
             rate: `LinearDecay` of P-SGD.
-            fresh: state of the model's optimizer before its first step.
+            fresh: initial state of the model's optimizer.
         """
         size = variant.batch_size or self._num_examples
         done, seconds = 0, 0.0

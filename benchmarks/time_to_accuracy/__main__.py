@@ -103,7 +103,7 @@ class Workers:
 
 @contextlib.contextmanager
 def workers(link, modes, data_dir):
-    """Yields `Workers` on hosts that are joined by links of a rate, in this context."""
+    """Yields `Workers` on hosts with links of a rate, in this context."""
     threads = str(max(1, (os.cpu_count() or 1) // _HOSTS.value))
     kinds = {
         tuple(m for m in modes if _is_of_tensorflow(m)): "tensorflow",
@@ -212,7 +212,7 @@ def missing_trainings(rows):
 
 
 def write_data(folder):
-    """Writes the workers' input, a file each: images to train, to choose rates by, and to test."""
+    """Writes the workers' input: images to train, to choose rates by, and to test."""
     data = fashion.load(_RAW_DIR.value, 60_000)
     images, labels = data["train"]
     splits = {

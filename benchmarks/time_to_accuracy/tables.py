@@ -56,7 +56,7 @@ def trainings(rows, hosts, mode, link="none"):
 
 
 def best_rate(rows, hosts, mode):
-    """Returns the rate that is best on held-out images, in the mean of the seeds of all rates.
+    """Returns the rate that is best on held-out images, in the mean of all rates' common seeds.
 
     None without a training.
     """
@@ -100,7 +100,7 @@ def mean_steps(rows, hosts, mode, accuracy):
 
 
 def seconds_to(rows, hosts, link, mode, accuracy):
-    """Returns seconds to an accuracy over a link, steps times a step's time; None if unknown."""
+    """Returns seconds to an accuracy over a link: steps times a step's time; None if unknown."""
     milliseconds = {
         row["mode"]: row["milliseconds"]
         for row in rows
@@ -121,7 +121,7 @@ def measured_links(rows, hosts):
 
 
 def accuracies(rows, hosts, levels):
-    """Returns the final test accuracy and the steps to each level, a line per mode, as Markdown.
+    """Returns final test accuracy and steps to each level as Markdown, a line per mode.
 
     Seeds are pairs: they fix initial weights and batches for all modes alike. Means are over the
     seeds that all modes have, differences over all pairs.
@@ -158,7 +158,7 @@ def _final_rows(rows, hosts, mode):
 
 
 def step_times(rows, hosts):
-    """Returns received KB and milliseconds of a step by link, a line per mode, as Markdown."""
+    """Returns received KB and milliseconds of a step by link as Markdown, a line per mode."""
     links = measured_links(rows, hosts)
     titles = " | ".join(f"{LINKS[link]}: ms" for link in links)
     lines = [f"| mode | KB received a step | {titles} |", "|---" * (2 + len(links)) + "|"]
@@ -179,10 +179,10 @@ def step_times(rows, hosts):
 
 
 def times(rows, hosts, levels):
-    """Returns seconds to accuracies by link, a line per mode, as Markdown.
+    """Returns seconds to each level by link as Markdown, a line per mode.
 
     Args:
-        levels: accuracies, in [0, 1]; a cell has the seconds to each.
+        levels: accuracies, in [0, 1].
     """
     links = measured_links(rows, hosts)
     titles = [LINKS[link] for link in links]

@@ -22,11 +22,11 @@ def serve(make, arguments):
     """Answers until the input ends.
 
     Args:
-        make: function from a mode, initial weights, name of an optimizer, first learning rate and
+        make: function from a mode, initial weights, an optimizer's name, first learning rate and
             number of steps to a training: an object with `step(images, labels)`, `finish()`, which
             waits for the last step, and `logits(images)`; all values are arrays.
-        arguments: index of this worker, number of workers, network interface, and the folder with
-            train_images.npy, train_labels.npy and so on.
+        arguments: this worker's index, number of workers, network interface, and folder with
+            train_images.npy and so on.
     """
     index, count, interface = int(arguments[0]), int(arguments[1]), arguments[2]
     # All processes share the memory.

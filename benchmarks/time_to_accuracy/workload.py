@@ -1,7 +1,7 @@
 """The common workload of the benchmark of time to accuracy, independent of any framework.
 
-A LeNet without padding and with a wide dense layer: 1,686,508 weights. Initial weights, the order
-of the images and the schedule of the learning rate are the same for all modes.
+A LeNet without padding and with a wide dense layer: 1,686,508 weights. All modes share initial
+weights, order of images and learning rates.
 """
 
 import itertools

@@ -49,8 +49,6 @@ def run_program(
     Prints errors in arguments or data as one line on standard error.
 
     Args:
-        name: the program's name in messages.
-        description: text for `--help`.
         arguments: default: those of the process.
 
     Returns:

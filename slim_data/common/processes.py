@@ -34,7 +34,6 @@ def run_processes(
         function: module-level function, called as `function(*arguments[i], advance)`. The counts
             that it passes to `advance` are summed.
         arguments: one picklable tuple per process.
-        advance: function of an int, called in this process.
 
     Raises:
         DataError, OSError: as the function raised it; `DataErrors` are joined into one.

@@ -23,8 +23,8 @@ class DatasetInfo:
     Args:
         name: name for `load` and `convert`.
         title: name in messages.
-        labels: names of the classes, in the order of their numbers; "" for a class without a name.
-            Empty: labels.txt, beside the records, holds the names.
+        labels: names of the classes in order, "" if unnamed. An empty tuple: labels.txt, beside the
+            records, holds the names.
         channels: number of channels.
         image_size: height and width of the images, in pixels; None if they differ.
         splits: {split: published number of examples, or None}. A folder may hold another number.
@@ -163,7 +163,6 @@ class DatasetBuilder(abc.ABC):
         without a name are called "".
 
         Args:
-            data_dir: folder, or None.
             num_classes: number of classes of own images, without a background. Default: the number
                 in labels.txt, at least that of the data set.
 

@@ -35,7 +35,7 @@ def convert(
     processes.
 
     Args:
-        name: name of the data set, one of `DATASETS`.
+        name: one of `DATASETS`.
         dataset_dir: folder to write to; created if absent.
         shard: True writes `train-00000-of-01000` and so on; False writes one file per split,
             `train-mnist.tfrecord`. Default: False, except for the flowers, with 5 files per split.
@@ -46,7 +46,7 @@ def convert(
             "tfds": tensorflow-datasets, which downloads and prepares the data itself.
         raw_dir: folder of the official files, `dataset_dir` by default.
         tfds_dir: tensorflow-datasets' `data_dir`, only with source "tfds".
-        labels: names of the classes in the order of their numbers from 0, only for `idx`.
+        labels: names of the classes 0, 1, ..., only for `idx`.
         allow_other_archives: whether to accept archives whose checksums are not official.
         num_processes: maximum number of processes; None: one per core. With more than one, guard
             the program's main part by `if __name__ == "__main__":`.

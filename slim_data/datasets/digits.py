@@ -73,8 +73,8 @@ def enlarge(image: np.ndarray) -> np.ndarray:
     """Returns an 8 x 8 image as uint8 [28, 28, 1], bilinearly interpolated (half-pixel centres).
 
     Target pixel i lies at source position (4 i - 5) / 14, so all weights are multiples of 1/14. The
-    result, `round(255 / 16 * A image A^T)`, is computed in integers: its bytes do not depend on the
-    releases of libraries.
+    result, `round(255 / 16 * A image A^T)`, is computed in integers: its bytes are the same with
+    every release of every library.
 
     Args:
         image: integers 0 to 16, [8, 8].

@@ -76,7 +76,7 @@ def check_whole(path: str | os.PathLike, max_size: int = MAX_SIZE) -> None:
 
 
 def list_members(archive: Archive) -> dict[str, tarfile.TarInfo]:
-    """Returns {name: `tarfile.TarInfo`} of an archive's entries, at most `MAX_FILES`, in order."""
+    """Returns {name: entry} of an archive, at most `MAX_FILES`, in order."""
     found = {}
     for member in iterate_members(archive):
         found[member.name] = member
@@ -86,7 +86,7 @@ def list_members(archive: Archive) -> dict[str, tarfile.TarInfo]:
 
 
 def iterate_members(archive: Archive) -> Iterator[tarfile.TarInfo]:
-    """Yields the entries of an archive one by one, without keeping them."""
+    """Yields the entries of an archive, without keeping them."""
     end = -1
     while (member := _next(archive)) is not None:
         archive.members.clear()

@@ -13,9 +13,7 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary name beside `path` to write to, which becomes `path` at the end.
 
     An exception removes the partial file; a crash leaves it, hidden, for the next run to overwrite.
-
-    Raises:
-        DataError: another process is writing the same file, or the temporary name is a link.
+    DataError if another process writes the file, or the temporary name is a link.
     """
     with opening.partial_file(path) as handle:
         partial = handle.name
@@ -32,7 +30,7 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
 
 
 def write_lines(path: str | os.PathLike, lines: Iterable[str]) -> None:
-    """Writes lines of text, given without line ends, to a file that appears when complete."""
+    """Writes lines, without their ends, to a file that appears when complete."""
     with atomic_write(path) as partial, open(partial, "w", encoding="utf-8") as file:
         file.writelines(f"{line}\n" for line in lines)
 

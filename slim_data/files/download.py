@@ -61,9 +61,6 @@ def fetch_file(
             list. Addresses take turns.
         patience: see `http_get.open_url`.
 
-    Raises:
-        DataError: no address serves the file, or the file cannot be written.
-
     Example:
         >>> fetch_file(mnist.Mnist.downloads[1], "/data/mnist")
         '/data/mnist/train-labels-idx1-ubyte.gz'

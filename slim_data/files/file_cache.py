@@ -22,11 +22,7 @@ SMALLEST_SIZE = 2**30
 def cached_values(
     kind: str, files: Sequence[str], compute: Callable[[list[str]], list[Any]]
 ) -> list[Any]:
-    """Returns `compute`'s results for files, from the cache if possible.
-
-    Args:
-        compute: function of a list of paths that returns a list of JSON-compatible values.
-    """
+    """Returns `compute`'s JSON-compatible results for files, from the cache if possible."""
     stamps = [_stamp(path) for path in files]
     if sum(size for size, _ in stamps) <= SMALLEST_SIZE:
         return compute(list(files))

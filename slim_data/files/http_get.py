@@ -45,12 +45,12 @@ def open_url(
 ) -> Iterator[tuple[Callable[[int], bytes], http.client.HTTPResponse]]:
     """Requests an address and yields the response.
 
-    Follows only http and https addresses and uses the environment's proxies.
+    Follows only http and https and uses the environment's proxies.
 
     Args:
         authorization: HTTP Authorization header, not sent to redirect targets; "": none.
-        patience: seconds over which the average rate must reach `MIN_RATE`; otherwise the
-            connection is cut.
+        patience: seconds over which the average rate must reach `MIN_RATE`, or the connection is
+            cut.
 
     Yields:
         A function of a maximum size that returns the next bytes (b"" at the end), and the response.

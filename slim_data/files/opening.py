@@ -37,9 +37,8 @@ def partial_file(path: str | os.PathLike) -> BinaryIO:
     The file is `.<name>.partial` beside `path` and keeps content of an earlier process.
 
     Raises:
-        DataError: the name is a link or not a regular file, which could overwrite another file; or
-            another process is writing the file.
-        OSError: the file cannot be created.
+        DataError: the name is no regular file, so writing could overwrite another file; or another
+            process is writing it.
     """
     folder, name = os.path.split(os.fspath(path))
     beside = os.path.join(folder, f".{name}.partial")

@@ -1,9 +1,9 @@
 """Reads the values of a pickle as data, without calling anything.
 
-A pickle is a program: loading runs it. This module reads its opcodes with the standard library's
-disassembler, follows those that build plain values and uint8 arrays, and refuses all others. The
-pickle's size bounds time and memory: opcodes are counted, and none can copy a value repeatedly. (A
-`pickle.Unpickler` limited to NumPy's functions would call these with any sizes and states.)
+A pickle is a program: loading runs it. This module reads its opcodes, follows those that build
+plain values and uint8 arrays, and refuses all others. The pickle's size bounds time and memory:
+opcodes are counted, and none can copy a value repeatedly. (A `pickle.Unpickler` limited to NumPy's
+functions would call these with any sizes and states.)
 """
 
 import io

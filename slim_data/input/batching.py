@@ -17,8 +17,7 @@ _BLOCK = 256
 class Batching:
     """Makes batches of serialized tf.Examples.
 
-    An image's random changes depend only on the seed and the image's position in the stream, not on
-    the first step or the batch size.
+    An image's random changes depend only on the seed and the image's position in the stream.
 
     Args:
         image_size: height and width in pixels.

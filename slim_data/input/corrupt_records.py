@@ -41,7 +41,7 @@ def corrupt_records(
     Decodes all records. Above 1 GiB, the result is cached, see `file_cache`.
 
     Args:
-        name: name of the data set.
+        name: one of `DATASETS`.
         data_dir: as for `load`.
         split: as for `load`.
         num_classes: as for `load`.
@@ -88,7 +88,7 @@ def locate_corrupt_record(
     Args:
         error: exception raised while iterating over a dataset made by `load`.
         files: paths of the dataset's files.
-        name: name of the data set.
+        name: one of `DATASETS`.
         num_classes: as for `load`.
     """
     if not corruption.is_of_record(error):
@@ -107,7 +107,7 @@ def locate_corrupt_records(
     """Replaces an error caused by a damaged record with one that names the record.
 
     Args:
-        name: name of the data set.
+        name: one of `DATASETS`.
         data_dir: as for `load`.
         split: as for `load`.
         num_classes: as for `load`.

@@ -33,7 +33,7 @@ def image_batches(
     Args:
         paths: JPEG, PNG, GIF, WebP or BMP files, recognized by content. The first picture of an
             animation counts, and images are turned as EXIF says.
-        name: name of the data set, one of `DATASETS`.
+        name: one of `DATASETS`.
         data_dir: folder of the data set, required if its labels.txt names the classes.
         batch_size: images per batch; the last may be smaller.
         image_size: height and width of the result in pixels.

@@ -32,13 +32,13 @@ class LoadOptions:
     CIFAR-10's resnet).
 
     Args:
-        preprocessing: style of preprocessing, see above. Default: the data set's first.
+        preprocessing: style, see above. Default: the data set's first.
         num_readers: number of files read concurrently, in turns.
         shuffle_buffer: number of (encoded) examples to draw from in training.
-        seed: int, seed of the order in training.
+        seed: of the order in training.
         start_step: number of batches to skip, as if they had been consumed.
         drop_remainder: whether to drop a last, smaller batch. Default: as `repeat`, which has none.
-        repeat: whether to start over at the end of the examples. Default False.
+        repeat: whether to start over at the end of the examples.
         num_input_pipelines: number of processes that divide the examples.
         input_pipeline_id: number of this process, from 0.
         rows: (first, end) of the rows kept from each batch, for processes that make batches

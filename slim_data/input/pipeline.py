@@ -45,7 +45,7 @@ def load(
     give equal batches, for any number of threads and any global random seed.
 
     Args:
-        name: name of the data set, one of `DATASETS`.
+        name: one of `DATASETS`.
         data_dir: folder written by `convert`.
         split: one of the data set's splits.
         batch_size: examples per batch.
@@ -140,7 +140,7 @@ def load(
 
 
 def shards_by_file(num_files: int, num_input_pipelines: int) -> bool:
-    """Returns True if pipelines divide a split by whole files, so that each reads only its own.
+    """Returns True if pipelines divide a split by whole files.
 
     If the files do not divide evenly, some pipelines repeat their examples more often: by a tenth
     at most.

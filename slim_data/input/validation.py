@@ -31,10 +31,6 @@ def validate(
     Returns:
         {split: {path: {class: number of records}}}.
 
-    Raises:
-        DataError: files are missing, or records are faulty; names the first and the number of
-            others.
-
     Example:
         >>> counts = validate("digits", "/data/digits")["test"]
         >>> counts["/data/digits/test-00000-of-00001"][3]
@@ -67,7 +63,7 @@ def validate(
 
 
 def _counts_by_file(paths, results):
-    """Yields (path, {class: number of records}) for each file in order, as soon as it is read."""
+    """Yields (path, {class: number of records}) for each file, as soon as it is read."""
     waiting = iter(paths)
     for path, group in itertools.groupby(results, key=lambda result: result[0]):
         for empty in itertools.takewhile(lambda other, path=path: other != path, waiting):

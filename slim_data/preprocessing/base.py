@@ -19,7 +19,7 @@ class Preprocessing:
     Results are float32 and depend only on the arguments.
 
     Args:
-        evaluate: function of (images, size); `size` is height and width of the result in pixels.
+        evaluate: function of (images, size in pixels).
         augment: function of (images, size, random), for training; None: as `evaluate`.
         num_random_values: per image, for `augment` of batches.
         largest_size: maximum `size` in pixels; None: no limit.

@@ -33,7 +33,7 @@ def center_crop(image: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def random_crop(image: tf.Tensor, size: int, random_values: tf.Tensor) -> tf.Tensor:
-    """Returns `size` x `size` pixels at a uniformly random place of an image at least this large.
+    """Returns `size` x `size` pixels at a uniformly random place of an image.
 
     Args:
         random_values: float32 [2], uniform in [0, 1).

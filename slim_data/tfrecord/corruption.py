@@ -137,10 +137,10 @@ def _mapped(records, check):
 
 
 def in_memory(path: tf.Tensor, offsets: tf.Tensor, lengths: tf.Tensor) -> tf.data.Dataset:
-    """Returns a dataset of chosen records of a file, which is read into memory.
+    """Returns a dataset of chosen records of a file, read into memory.
 
     Args:
-        offsets, lengths: positions of the records' data in the file, int64 [n].
+        offsets, lengths: of the records' data in the file, int64 [n].
     """
     content = tf.io.read_file(path)
     extents = tf.data.Dataset.from_tensor_slices((offsets, lengths))
@@ -148,7 +148,7 @@ def in_memory(path: tf.Tensor, offsets: tf.Tensor, lengths: tf.Tensor) -> tf.dat
 
 
 def _message(error):
-    """Returns the text of an error raised while iterating over a dataset."""
+    """Returns the text of a dataset's error."""
     if isinstance(error, UnicodeDecodeError):
         # TensorFlow's error becomes this one if it quotes a record that is not text.
         return error.object.decode(errors="replace")
@@ -156,7 +156,7 @@ def _message(error):
 
 
 def is_of_record(error: Exception) -> bool:
-    """Returns True if a record caused an error raised while iterating over a dataset."""
+    """Returns True if a record caused a dataset's error."""
     if isinstance(error, (tf.errors.InvalidArgumentError, UnicodeDecodeError)):
         # The message quotes a record that is not a tf.Example, up to its first zero byte.
         return decoding.SCOPE in _message(error) or _NO_EXAMPLE in _message(error)

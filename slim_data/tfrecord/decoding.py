@@ -9,7 +9,7 @@ from slim_data.common.lazy import tf
 from slim_data.tfrecord import examples
 from slim_data.tfrecord.encoded_image import EncodedImage
 
-# Marks errors that a record causes.
+# In the message of every error that a record causes.
 SCOPE = "slim_data_record"
 
 
@@ -50,7 +50,7 @@ def decode_examples(serialized: tf.Tensor, dataset: ImageInfo) -> tuple[tf.Tenso
 
     Raises:
         tf.errors.InvalidArgumentError: a key is missing, an image is damaged or of another size, or
-            a label is not one of the data set's classes.
+            a label is out of range.
     """
     shape = [dataset.image_size, dataset.image_size, dataset.channels]
 
@@ -76,8 +76,7 @@ def parse_encoded_image(
     """Returns the undecoded image and the label, int32, of one record with an image of any size.
 
     Raises:
-        tf.errors.InvalidArgumentError: a key is missing or the label is not one of the data set's
-            classes.
+        tf.errors.InvalidArgumentError: a key is missing or the label is out of range.
     """
     with tf.name_scope(SCOPE):
         parsed = tf.io.parse_single_example(serialized, _photo_features())
@@ -98,8 +97,8 @@ def decode_example(serialized: tf.Tensor, dataset: ImageInfo) -> tuple[tf.Tensor
         (uint8 [height, width, channels], int32 scalar).
 
     Raises:
-        tf.errors.InvalidArgumentError: a key is missing, the image is damaged or not of the data
-            set's size, a box lies outside of it or the label is not one of the classes.
+        tf.errors.InvalidArgumentError: a key is missing, the image is damaged or of another size, a
+            box lies outside or the label is out of range.
     """
     with tf.name_scope(SCOPE):
         if dataset.image_size is None:
@@ -124,8 +123,8 @@ def decode_strictly(serialized: tf.Tensor, dataset: ImageInfo) -> tuple[tf.Tenso
     """Returns the result of `decode_example` after further checks, which training does not need.
 
     Raises:
-        tf.errors.InvalidArgumentError: as `decode_example`, or a key that the converters write is
-            missing, or the image does not have the size that the record states.
+        tf.errors.InvalidArgumentError: as `decode_example`, or the record lacks a key that
+            converters write, or states another size.
     """
     image, label = decode_example(serialized, dataset)
     with tf.name_scope(SCOPE):

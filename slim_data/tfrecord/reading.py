@@ -16,7 +16,6 @@ def record_reader(
     """Returns a function that maps a path, a scalar string tensor, to a dataset of its records.
 
     Args:
-        files: all paths that the function will receive.
         corrupt: records to skip. Their files are read into memory, since TensorFlow stops reading
             at a wrong checksum.
     """

@@ -81,9 +81,6 @@ def split_for_all(
     Returns:
         List of the paths of the folders or, with `link_as`, of the links.
 
-    Raises:
-        DataError: see `split_dataset`; or another file has the name of a link.
-
     Example:
         >>> slim_data.tfrecord.splitting.split_for_all("/data/cifar10", 2, "/data/part")
         ['/data/part-0-499', '/data/part-500-999']

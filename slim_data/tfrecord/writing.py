@@ -101,7 +101,7 @@ def discard_unfinished(
     Args:
         paths, num_examples, fingerprint: of the next call of `write_shards`.
         may_change: keys of the fingerprint that describe the source's content. If other keys differ
-            too, it is another conversion, and nothing is removed.
+            too, nothing is removed.
     """
     folder, split = _place(paths)
     known = known_fingerprint(paths)

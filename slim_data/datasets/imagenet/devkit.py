@@ -53,7 +53,7 @@ def _classes(path, meta):
     try:
         # Crafted files can crash SciPy.
         classes = isolation.call_isolated(_parse, meta)
-    # It raises many kinds of errors.
+    # SciPy raises many kinds of errors.
     except Exception as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path}: {_META} is no list of classes ({reason})") from None

@@ -34,12 +34,9 @@ def extract_train(
     """Writes the training images to one folder per class, which appears when complete.
 
     Args:
-        path: `ILSVRC2012_img_train.tar`, an archive of one archive per class, `<synset>.tar`.
+        path: `ILSVRC2012_img_train.tar`, an archive of archives `<synset>.tar`.
         synsets: WordNet ids; archives of other classes are ignored.
         progress: function of the number of finished classes.
-
-    Raises:
-        DataError: the archive is damaged or lacks a class, or a class archive holds other members.
     """
     wanted = missing_synsets(folder, synsets)
     done = len(synsets) - len(wanted)
@@ -74,7 +71,7 @@ def missing_validation(folder: str, labels: Sequence[str]) -> dict[str, str]:
     """Returns {name: class} of the validation images that their class's folder lacks.
 
     Args:
-        labels: WordNet ids of the validation images, by their numbers from 1.
+        labels: their WordNet ids, by their numbers from 1.
     """
     names = {f"ILSVRC2012_val_{i:08d}.JPEG": label for i, label in enumerate(labels, 1)}
     there = {(s, n) for s in set(labels) for n in _listed(os.path.join(folder, s))}
@@ -89,7 +86,7 @@ def _listed(folder):
 
 
 def sort_validation(folder: str, labels: Sequence[str]) -> int:
-    """Moves validation images from the folder itself to their classes'; returns their number."""
+    """Moves validation images from the folder itself to class folders; returns their number."""
     there = set(_listed(folder))
     moved = {n: s for n, s in missing_validation(folder, labels).items() if n in there}
     for name, synset in moved.items():
@@ -130,7 +127,7 @@ def write_boxes(
     """Writes the bounding boxes of the annotations as a sorted CSV file.
 
     Annotations sometimes name the image `%s`: the annotation's file and folder give image and
-    class. Boxes of other known classes are dropped, see `bounding_boxes`.
+    class. Boxes of other known classes are dropped.
 
     Args:
         path: `ILSVRC2012_bbox_train_v2.tar.gz`, an archive of `<synset>/<image>.xml`.
@@ -139,9 +136,6 @@ def write_boxes(
 
     Returns:
         (number of annotations, number of boxes).
-
-    Raises:
-        DataError: the archive is damaged, has no annotations or an invalid one.
     """
     known = set(synsets)
     lines = []

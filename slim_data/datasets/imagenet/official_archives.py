@@ -34,11 +34,7 @@ SIZES_AND_CHECKSUMS = {
 
 
 def has_account() -> bool:
-    """Returns True if the environment holds an account.
-
-    Raises:
-        DataError: only one of the two variables is set.
-    """
+    """Returns True if the environment holds an account; DataError if only one variable is set."""
     there = [name for name in (USERNAME, ACCESS_KEY) if os.environ.get(name)]
     if len(there) == 1:
         raise DataError(

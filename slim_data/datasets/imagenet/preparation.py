@@ -7,8 +7,8 @@
 | `validation/<synset>` | `ILSVRC2012_img_val.tar`, or images in `validation` |
 | `imagenet_2012_bounding_boxes.csv` | `ILSVRC2012_bbox_train_v2.tar.gz` |
 
-Existing parts are kept, and their archives are not needed. Missing archives are downloaded if the
-environment holds an account, see `official_archives`.
+Existing parts are kept and need no archive. Missing archives are downloaded with an account,
+see `official_archives`.
 """
 
 import os
@@ -35,12 +35,7 @@ _OTHER_ANNOTATIONS = os.path.join(RAW, "bounding_boxes", "annotations.tar.gz")
 
 
 def prepare(data_dir: str | os.PathLike, report: Callable[[str], object]) -> None:
-    """Creates all missing parts of `raw-data`.
-
-    Raises:
-        DataError: a required archive is missing (the message says how to get it) or damaged, or the
-            folder is not writable.
-    """
+    """Creates all missing parts of `raw-data`."""
     if not os.path.isdir(data_dir):
         raise DataError(f"DATA_DIR must be a folder that exists. Received: {data_dir!r}")
     try:
@@ -121,7 +116,7 @@ def _archive(data_dir, name):
 
 
 def _provide(data_dir, names, report):
-    """Downloads the missing archives, or raises an error that says how to get them."""
+    """Downloads the missing archives, or raises DataError that says how to get them."""
     missing = [name for name in names if not os.path.isfile(_archive(data_dir, name))]
     if missing and not official_archives.has_account():
         raise DataError(

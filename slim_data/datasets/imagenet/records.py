@@ -16,10 +16,10 @@ PATTERN = "*.JPEG"
 
 
 def read_names(path: str, synsets: Iterable[str]) -> dict[str, str]:
-    """Returns {WordNet id: names} of the requested classes from a metadata file.
+    """Returns {WordNet id: names} of the requested classes.
 
     Args:
-        path: text file with a WordNet id, a tab and names on each line.
+        path: lines of a WordNet id, a tab and names.
     """
     lines = read_lines(path, "imagenet_metadata_file")
     pairs = (line.split("\t", 1) for line in lines)
@@ -68,7 +68,7 @@ def image_example(
 
     Args:
         data: bytes of a JPEG or PNG file.
-        raw_side: None keeps the image as JPEG. A positive number stores raw pixels, resized to a
+        raw_side: None keeps the image as JPEG; a positive number stores raw pixels, resized to a
             square of this side; 0 stores them in the original size.
     """
     encoded, image_format, size = _image(data, raw_side)

@@ -1,4 +1,4 @@
-"""A data set of the user's own in MNIST's file format, with class names given by the user."""
+"""Own data sets in MNIST's file format, with given class names."""
 
 import dataclasses
 import os

@@ -42,14 +42,8 @@ def read_image_file(path: str | os.PathLike) -> bytes:
 def upright(data: bytes) -> bytes:
     """Returns an image as a JPEG or PNG file that shows it as people see it.
 
-    JPEG and PNG files stay as they are, unless EXIF says that the image is turned or mirrored. All
-    others become PNG: RGB, without transparency, of an animation the first picture.
-
-    Args:
-        data: bytes of a JPEG, PNG, GIF, WebP or BMP file.
-
-    Raises:
-        DataError: it is none of these, or damaged.
+    JPEG and PNG files stay as they are, unless EXIF turns or mirrors them. Others (GIF, WebP, BMP)
+    become PNG: RGB, without transparency, of an animation the first picture.
     """
     if data.startswith((_JPEG_START, _PNG_START)):
         turns, is_mirrored = _TURNS.get(_orientation(data), (0, False))
@@ -67,9 +61,6 @@ def as_jpeg(data: bytes) -> tuple[bytes, tuple[int, int, int]]:
 
     JPEG files are kept byte for byte, except CMYK. CMYK and PNG become RGB of quality 100. Ask
     decoders for 3 channels, also for grey images.
-
-    Raises:
-        DataError: the data is neither JPEG nor PNG, or is damaged.
     """
     pixels = decode_image(data)
     is_kept = data.startswith(_JPEG_START) and _num_components(data) != _CMYK_COMPONENTS

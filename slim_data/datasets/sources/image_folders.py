@@ -16,7 +16,7 @@ from slim_data.tfrecord import examples, write_splits
 
 SEED = 12345
 
-# Maps the names of some files to a function of one's (name, bytes), which returns an example.
+# Maps names of files to a function that makes an example of one's (name, bytes).
 Build = Callable[[Sequence[str]], Callable[[str, bytes], bytes]]
 
 
@@ -25,9 +25,6 @@ def read_labels(path: str) -> list[str]:
 
     Args:
         path: text file with one class, the name of a folder, per line.
-
-    Raises:
-        DataError: the file is unreadable or empty, repeats a class, or names no valid folder.
     """
     labels = [line.strip() for line in read_lines(path, "labels_file") if line.strip()]
     if not labels:
@@ -58,9 +55,6 @@ def find_images(directory: str, labels: Sequence[str], pattern: str = "*") -> li
 
     Args:
         pattern: shell pattern of the names. Hidden files are ignored.
-
-    Raises:
-        DataError: the folders do not match the labels, or hold no images.
     """
     folders = class_folders(directory)
     for name in sorted(set(folders) ^ set(labels)):

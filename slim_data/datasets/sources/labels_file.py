@@ -52,10 +52,7 @@ def read_labels(name: str, data_dir: str | os.PathLike | None) -> tuple[tuple[st
     """Returns (names of the classes, number of the first one) from a folder's labels.txt.
 
     Lines are `<number>:<name>`, numbered without gaps, or `<name>`, numbered from 1. Without
-    numbers, only the last lines may be empty.
-
-    Args:
-        name: the data set's name, for messages.
+    numbers, only the last lines may be empty. `name` is the data set's, for messages.
     """
     if data_dir is None:
         raise DataError(f"`{name}` needs a folder, `data_dir`, whose {NAME} names the classes")
