@@ -147,11 +147,7 @@ def _run(network, folder):
 
 
 def chaos():
-    """Disturbs a run; returns its incidents and, with `--min_workers`, its final state.
-
-    Raises:
-        Broken: the run did not survive.
-    """
+    """Disturbs a run; returns its incidents and, with `--min_workers`, its final state."""
     import slim_data
 
     network = cluster_hosts.Network(PREFIX, SUBNET, _HOSTS.value)

@@ -14,12 +14,7 @@ _DEVIATIONS = 2
 
 
 class Undisturbed:
-    """Undisturbed runs in one process, with one replica per host.
-
-    Args:
-        folder: holds the data in `data`.
-        hosts: number of replicas.
-    """
+    """Undisturbed runs in one process, a replica per host; `folder` holds the data in `data`."""
 
     def __init__(self, folder, hosts, sync_every):
         self._folder, self._hosts, self._sync_every = folder, hosts, sync_every

@@ -29,7 +29,6 @@ class Run:
     to the next step.
 
     Args:
-        network: a `cluster_hosts.Network` that is up.
         disks: an empty folder per worker; workers may share one.
         **options: further flags of `mnist_distributed_train`.
     """

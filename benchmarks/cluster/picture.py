@@ -20,7 +20,7 @@ _OUTPUT = flags.DEFINE_string("output", "docs/images", "Folder to write step_tim
 HOSTS = 2
 RATES = {"100mbit": "100 Mbit/s", "1gbit": "1 Gbit/s", "none": "any rate"}
 MODELS = {"digits": "2.1 million gradients", "alexnet": "61 million gradients"}
-# Name, colour on light pages, colour on dark pages, width of the line.
+# Name, colours on light and dark pages, width of the line.
 MODES = {
     "ddp_float32": ("PyTorch DDP, float32", "#8a6d00", "#d9b23c", 1.5),
     "ddp_fp16": ("PyTorch DDP, fp16 hook", "#b3471f", "#ef8354", 1.5),
@@ -32,12 +32,7 @@ MARKERS = "sD^ox"
 
 
 def draw(rows, page):
-    """Returns a figure of two panels, one per model.
-
-    Args:
-        rows: dicts with "model", "hosts", "rate", "mode" and "milliseconds".
-        page: "light" or "dark".
-    """
+    """Returns a figure of two panels, one per model."""
     with pages.inks(page) as ink:
         # Narrow, for telephones.
         figure, panels = plt.subplots(2, 1, figsize=(5, 6.2))

@@ -19,16 +19,12 @@ from benchmarks.lib import pages
 _RUNS = flags.DEFINE_string("runs", "benchmarks/results/fidelity.jsonl", "Finished runs.")
 _PICTURES = flags.DEFINE_string("pictures", "docs/images", "Folder to write budgets_*.svg to.")
 
-# Colour on light pages, colour on dark pages, marker.
+# Colours on light and dark pages, marker.
 NETS = {"lenet": ("#0b62c4", "#58a6ff", "o"), "small_cnn": ("#b3471f", "#ef8354", "s")}
 
 
 def draw(rows, page):
-    """Returns a figure: a line per network of `NETS`, means over seeds; bars show the range.
-
-    Args:
-        page: "light" or "dark".
-    """
+    """Returns a figure: a line per network of `NETS`, means over seeds; bars show the range."""
     points = tables.budget_points(rows)
     with pages.inks(page):
         figure, panel = plt.subplots(figsize=(8, 3.6))

@@ -112,7 +112,7 @@ def tuned(found, seeds):
     """Returns the runs at each way's best rate, which has the lowest loss on held-out images.
 
     Args:
-        found: results of the sweep, {`Run`: row}.
+        found: the sweep, {`Run`: row}.
     """
     best = {}
     for run in sorted(found, key=lambda run: found[run]["held_out_loss"] or math.inf):

@@ -218,12 +218,7 @@ def difference(found, baseline, name, factor=100, digits=2):
     Args:
         found: {seed: row}.
         baseline: the same; `found` itself, or a dict without any of the seeds, has no difference.
-        name: the quantity in the rows.
         factor: multiplies the quantity; 100 for percentage points.
-        digits: digits after the point.
-
-    Returns:
-        List of two texts.
     """
     seeds = sorted(found.keys() & baseline.keys())
     if found is baseline or not seeds:

@@ -78,12 +78,7 @@ class _Received(keras.callbacks.Callback):
 
 
 class Trainer:
-    """Training function of all runs of one shape.
-
-    Args:
-        shape: `Run` without rate and seed.
-        data: result of `load`.
-    """
+    """Training function of all runs of one shape, on the data of `load`."""
 
     def __init__(self, shape, data):
         self._shape, self._data = shape, data

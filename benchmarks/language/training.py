@@ -25,9 +25,6 @@ def load(path):
     Returns:
         ({"train": int32 [n], "held_out": ..., "test": ...}, number of different characters): eight
         tenths, one tenth and one tenth of the text.
-
-    Raises:
-        SystemExit: the file is missing, is not text, or is too short.
     """
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8")
@@ -65,8 +62,8 @@ def train(parts, num_letters, way, rate, seed, steps):
     """Trains from the start and tests the final weights.
 
     Args:
-        parts: the text, first result of `load`.
-        way: name in `WAYS`.
+        parts: first result of `load`.
+        way: in `WAYS`.
         rate: highest rate of AdamW.
         seed: fixes the initial weights and the pieces of text.
 

@@ -64,7 +64,7 @@ def forward(devices, delay, commands):
     Args:
         devices: file descriptors of the hosts' TUN devices.
         delay: seconds that a packet takes.
-        commands: text file; each line is a number of seconds that delays all packets.
+        commands: text file; a line delays all packets by a number of seconds.
     """
     on_the_way = collections.deque()
     stalled_until = 0.0

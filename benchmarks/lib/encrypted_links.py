@@ -21,9 +21,9 @@ class Host:
 
     Attributes:
         before: command that runs a command on the host.
-        interface: name of the WireGuard interface, which `up` creates.
+        interface: WireGuard interface, which `up` creates.
         outside: address by which others reach the host.
-        inside: address of the host behind WireGuard.
+        inside: address behind WireGuard.
     """
 
     before: list

@@ -19,11 +19,11 @@ def write_json(path, figures):
 
 
 def read_finished(path, settings, name="runs"):
-    """Reads the finished runs of a file, if the file exists.
+    """Reads the finished runs of a file of `write_json`, if it exists.
 
     Args:
-        path: written by `write_json` with `{"settings": settings, name: list}`.
         settings: those that all runs of a file share.
+        name: of the list in the file.
 
     Raises:
         SystemExit: the file's runs had other settings, so that no table can hold both.

@@ -21,9 +21,7 @@ _TRAINING_TENTHS = 7
 def load(num_training, num_test):
     """Reads snippets of the packages' Python files, the same number per package.
 
-    Args:
-        num_training: a multiple of the number of `PACKAGES`.
-        num_test: the same.
+    The numbers must be multiples of the number of `PACKAGES`.
 
     Returns:
         {"train": (bytes, labels), "test": ...}: int32 [n, LENGTH] in 0..255, and int32 [n], of

@@ -297,15 +297,7 @@ def _work():
 
 
 def measure(workers, hosts):
-    """Measures the costs and the steps of the check.
-
-    Args:
-        workers: numbers of workers of the prediction.
-        hosts: numbers of hosts of the check.
-
-    Returns:
-        Dict of costs, and rows, see `tables`.
-    """
+    """Measures the costs and the check; returns costs and rows, see `tables`."""
     rate = _RATE.value * 1e6 / 8
     costs = _measure_transport()
     costs["codec"] = {

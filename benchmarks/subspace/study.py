@@ -95,12 +95,7 @@ def assign(variables, arrays):
 
 
 class Study:
-    """A task and its compiled training, for any seeds and shares of wrong labels.
-
-    Args:
-        task: `settings.Task`.
-        raw_dir: folder with the archives of Fashion-MNIST.
-    """
+    """A task and its compiled training, for any seeds and shares of wrong labels."""
 
     def __init__(self, task, raw_dir):
         self._task = task

@@ -73,11 +73,7 @@ _IMAGES = flags.DEFINE_string("images", None, "Folder to draw time_to_accuracy_*
 
 
 class Workers:
-    """The processes of all hosts.
-
-    Args:
-        hosts_of: dict from mode to a list of `cluster_hosts.Process`.
-    """
+    """The processes of all hosts, {mode: list of `cluster_hosts.Process`}."""
 
     def __init__(self, hosts_of):
         self._hosts_of = hosts_of

@@ -27,11 +27,7 @@ class Member:
         self._averager = None
 
     def prepare(self, module, optimizer, sync_every):
-        """Lets the steps of an optimizer average the weights; ends the training before.
-
-        Args:
-            sync_every: steps from one exchange to the next.
-        """
+        """Lets an optimizer average weights every `sync_every` steps; ends the training before."""
         if self._averager is not None:
             self._averager.shutdown()
         weights = [parameter.detach() for parameter in module.parameters()]

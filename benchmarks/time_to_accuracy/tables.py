@@ -125,9 +125,6 @@ def accuracies(rows, hosts, levels):
 
     Seeds are pairs: they fix initial weights and batches for all modes alike. Means are over the
     seeds that all modes have, differences over all pairs.
-
-    Args:
-        levels: accuracies, in [0, 1].
     """
     titles = " | ".join(f"steps to {100 * level:g} %" for level in levels)
     lines = [
@@ -179,11 +176,7 @@ def step_times(rows, hosts):
 
 
 def times(rows, hosts, levels):
-    """Returns seconds to each level by link as Markdown, a line per mode.
-
-    Args:
-        levels: accuracies, in [0, 1].
-    """
+    """Returns seconds to each level by link as Markdown, a line per mode."""
     links = measured_links(rows, hosts)
     titles = [LINKS[link] for link in links]
     lines = [f"| mode | {' | '.join(titles)} |", "|---" * (1 + len(links)) + "|"]

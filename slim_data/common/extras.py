@@ -16,10 +16,7 @@ def import_extra(name: str, extra: str = "experiments") -> Any:
 
 
 def check_installed(*names: str) -> None:
-    """Raises DataError if a package of [experiments] is not installed.
-
-    Call it before long work that needs the package at its end.
-    """
+    """Raises DataError if a package of [experiments] is missing; for the start of long work."""
     for name in names:
         if importlib.util.find_spec(name) is None:
             raise _missing(name, "experiments")

@@ -24,8 +24,8 @@ def progress_bar(
     """Shows the amount done, the speed and the remaining time on standard error.
 
     Args:
-        total: total amount; None: unknown.
-        unit: the unit counted; "bytes" are shown as kB, MB and so on.
+        total: None: unknown.
+        unit: "bytes" are shown as kB, MB and so on.
 
     Yields:
         A function of the amount done so far.

@@ -37,14 +37,13 @@ class LoadOptions:
         shuffle_buffer: number of (encoded) examples to draw from in training.
         seed: of the order in training.
         start_step: number of batches to skip, as if they had been consumed.
-        drop_remainder: whether to drop a last, smaller batch. Default: as `repeat`, which has none.
+        drop_remainder: whether to drop a last, smaller batch. Default: as `repeat`.
         repeat: whether to start over at the end of the examples.
         num_input_pipelines: number of processes that divide the examples.
         input_pipeline_id: number of this process, from 0.
         rows: (first, end) of the rows kept from each batch, for processes that make batches
-            together: all read the same order and decode their rows only, so a batch holds the same
-            examples for any number of processes. Requires dropping a last, smaller batch. Default:
-            all.
+            together: all read the same order, so a batch holds the same examples for any number of
+            processes. Requires dropping a last, smaller batch. Default: all.
         num_parallel_calls: number of decoding threads. Default: TensorFlow's choice.
         skip_corrupt_records: whether to skip unreadable records, after reading all once to find
             them (see `corrupt_records`), which keeps order and number of examples exact. Logs a

@@ -22,8 +22,7 @@ class EncodedImage:
 
     Args:
         encoded: scalar string tensor, the image file.
-        height, width: int64 scalars, used for "RAW" only.
-        find_boxes: returns `boxes`.
+        height, width: int64, used for "RAW" only.
     """
 
     def __init__(

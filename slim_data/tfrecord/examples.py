@@ -54,7 +54,7 @@ def build_example(
     """Returns a serialized tf.Example; equal arguments give equal bytes.
 
     Args:
-        encoded: bytes of the image file.
+        encoded: the image file.
         image_format: such as "png".
         size: (height, width, channels) of the image.
         label: number of the class.

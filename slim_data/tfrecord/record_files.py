@@ -29,7 +29,7 @@ class ScanResult:
     """Result of reading a file's framing.
 
     Args:
-        num_records: number of records before the first fault, or of all.
+        num_records: before the first fault, or all.
         fault: the fault in record `num_records`, after which no record can be found; or None.
     """
 

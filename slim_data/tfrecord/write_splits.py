@@ -34,11 +34,11 @@ def write_splits(
 ) -> None:
     """Writes each split to `<split>-00000-of-00002` and so on.
 
-    Faults raised as `DataErrors` are collected over all splits before they are reported.
+    `DataErrors` are collected over all splits. A split with fewer images gets one file per image.
 
     Args:
         sources: {split: `SplitSource`}, in the order of writing.
-        num_shards: {split: number of files}. A split with fewer images gets one file per image.
+        num_shards: {split: number of files}.
     """
     check_at_least(1, **{f"{split}_shards": num_shards[split] for split in sources})
     faults = []

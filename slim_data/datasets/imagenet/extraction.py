@@ -98,10 +98,9 @@ def sort_validation(folder: str, labels: Sequence[str]) -> int:
 def extract_validation(
     path: str, folder: str, labels: Sequence[str], progress: Callable[[int], object] = ignore
 ) -> None:
-    """Extracts the missing validation images to the folders of their classes.
+    """Extracts the missing validation images of `ILSVRC2012_img_val.tar` to their classes' folders.
 
     Args:
-        path: `ILSVRC2012_img_val.tar`.
         progress: function of the number of images in place.
     """
     missing = missing_validation(folder, labels)

@@ -31,7 +31,7 @@ def find_bad(
     """Returns {path: reason} of files that are damaged or not images.
 
     Args:
-        num_threads: images to decode at once; None: one per core.
+        num_threads: None: one per core.
     """
     bad = {}
     # In this thread, since the first check loads TensorFlow.

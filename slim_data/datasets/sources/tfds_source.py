@@ -22,10 +22,9 @@ _FORMATS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg"}
 
 
 class TfdsSource(DatasetBuilder):
-    """A data set prepared by tensorflow-datasets.
+    """A data set prepared by tensorflow-datasets, with a `tfds_name`.
 
     Args:
-        builder: a data set with a `tfds_name`.
         tfds_dir: tensorflow-datasets' `data_dir`. Default: its own.
     """
 
@@ -88,7 +87,7 @@ def read_records(
     """Yields a function's results for the records start to stop - 1, in file order.
 
     Args:
-        builder: builder of a prepared data set with the feature `image`, which stays encoded.
+        builder: of a prepared data set; its feature `image` stays encoded.
         build: function of a record, a dictionary of NumPy values.
     """
     if start >= stop:
