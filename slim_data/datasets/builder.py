@@ -64,6 +64,7 @@ class DatasetInfo:
         """Returns the `Preprocessing` of a style, by default the first.
 
         Args:
+            name: name of a style, or None.
             image_size: height and width of the network's input, in pixels.
 
         Raises:
@@ -163,6 +164,7 @@ class DatasetBuilder(abc.ABC):
         without a name are called "".
 
         Args:
+            data_dir: the folder, or None.
             num_classes: number of classes of own images, without a background. Default: the number
                 in labels.txt, at least that of the data set.
 
@@ -189,6 +191,7 @@ class DatasetBuilder(abc.ABC):
         """Returns (name, first, last + 1) of a split in tensorflow-datasets.
 
         Args:
+            split: one of the data set's splits.
             sizes: {split in tensorflow-datasets: number of examples}.
         """
         return split, 0, sizes[split]
