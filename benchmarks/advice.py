@@ -72,7 +72,7 @@ def _work():
         seconds = max(all_gather_object(strategies[mode], f"warm {mode}", run(mode)))
         rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / STEPS / seconds)))
     for number in range(max(rounds.values())):
-        # In turn, so that leftovers in the links' queues meet all modes alike.
+        # Leftovers in the links' queues must meet all modes alike.
         first = number % len(modes)
         for mode in modes[first:] + modes[:first]:
             if number < rounds[mode]:

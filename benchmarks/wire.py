@@ -99,7 +99,7 @@ def _work(interface):
     received = {mode: [] for mode in MODES}
     with strategy.scope():
         for step_number in range(_ROUNDS.value + 2):
-            # In turn, so that leftovers in the links' queues meet all modes alike.
+            # Leftovers in the links' queues must meet all modes alike.
             for mode in MODES[step_number % len(MODES) :] + MODES[: step_number % len(MODES)]:
                 step = steps[mode][0]
                 before, start = step_server.received_bytes(interface), time.perf_counter()

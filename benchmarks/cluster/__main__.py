@@ -147,7 +147,7 @@ def _measure_together(network, groups, model):
             steps[mode] = max(1, min(_STEPS.value, int(ROUND_SECONDS / seconds)))
             rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / seconds / steps[mode])))
         for number in range(max(rounds.values())):
-            # In turn, so that leftovers in the links' queues meet all modes alike.
+            # Leftovers in the links' queues must meet all modes alike.
             first = number % len(modes)
             for mode in modes[first:] + modes[:first]:
                 if number < rounds[mode]:

@@ -7,7 +7,7 @@ from benchmarks.lib import source_text
 from terngrad_tf import models
 
 _WEIGHT_DECAY = {"lenet": 5e-4, "resnet_20": 1e-4}
-# Of the transformers.
+# Width and number of heads of the transformers.
 _WIDTH, _HEADS = 64, 4
 # Rows and columns of the embedding tables, and characters that choose a row.
 _ROWS, _COLUMNS, _GRAM = 2**14, 32, 3

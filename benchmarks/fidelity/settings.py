@@ -4,8 +4,8 @@ import dataclasses
 import math
 
 FLOAT = "float"
-# Ways to exchange gradients: options of the strategy. Of each "float_pass" passes through the data,
-# the last has float gradients.
+# Ways to exchange gradients: options of the strategy. Every "float_pass"-th pass through the data
+# has float gradients.
 _PAPER = {
     **{
         f"{rounding}, clip {clip:g}": {"rounding": rounding, "clip_factor": clip}

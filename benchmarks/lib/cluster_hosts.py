@@ -15,7 +15,7 @@ import tempfile
 from benchmarks.lib import delayed_links, encrypted_links
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# In the name of an encrypted link.
+# Marks an encrypted link.
 WIREGUARD = "wireguard"
 NETNS = pathlib.Path(__file__).with_name("netns.sh")
 

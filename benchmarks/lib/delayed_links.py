@@ -81,7 +81,7 @@ def forward(devices, delay, commands):
                 stalled_until = now + float(line)
                 continue
             packet = os.read(source, _MAX_PACKET)
-            # By the last number of an IPv4 address; other packets search for neighbours.
+            # The last number of an IPv4 address; other packets search for neighbours.
             host = packet[19] - 1 if packet[0] >> 4 == _IPV4 else -1
             if 0 <= host < len(devices):
                 on_the_way.append((now + delay, devices[host], packet))

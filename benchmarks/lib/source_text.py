@@ -14,7 +14,7 @@ PACKAGES = (
     *("scipy", "sklearn", "tensorboard", "tensorflow"),
 )
 LENGTH = 128
-# Of ten files for training; the others are for testing.
+# Tenths of the files for training; the others are for testing.
 _TRAINING_TENTHS = 7
 
 

@@ -183,7 +183,7 @@ def time_steps(team, modes, link):
         counts[mode] = TEST_EVERY if local else most
         rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / seconds / counts[mode])))
     for number in range(max(rounds.values())):
-        # In turn, so that leftovers in the links' queues meet all modes alike.
+        # Leftovers in the links' queues must meet all modes alike.
         first = number % len(modes)
         for mode in modes[first:] + modes[:first]:
             if number < rounds[mode]:

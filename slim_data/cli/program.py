@@ -49,7 +49,7 @@ def run_program(
     Prints errors in arguments or data as one line on standard error.
 
     Args:
-        arguments: default: those of the process.
+        arguments: default: the process's.
 
     Returns:
         The exit status: 0, 2 for an error that the user can fix, or 130 after Ctrl-C.

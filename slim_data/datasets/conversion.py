@@ -48,10 +48,10 @@ def convert(
         tfds_dir: tensorflow-datasets' `data_dir`, only with source "tfds".
         labels: names of the classes 0, 1, ..., only for `idx`.
         allow_other_archives: whether to accept archives whose checksums are not official.
-        num_processes: maximum number of processes; None: one per core. With more than one, guard
-            the program's main part by `if __name__ == "__main__":`.
-        report: function of a line of text, called after each step. With it, a terminal shows
-            progress bars.
+        num_processes: maximum number of processes; None: one per core. More than one need
+            a main part guarded by `if __name__ == "__main__":`.
+        report: function of a line of text, called after each step. If given, a terminal
+            also shows progress bars.
 
     Returns:
         {split: list of paths}.

@@ -85,7 +85,7 @@ class Flowers(DatasetBuilder):
         (path,) = self.raw_paths()
         with archives.open_archive(path) as archive:
             wanted = _photos(archive)[split][start:stop]
-            # In file order, to unpack the archive once.
+            # File order unpacks the archive once.
             by_place = sorted(wanted, key=lambda member: member.offset)
             data = {m.name: archives.read_member(archive, m, MAX_PHOTO_SIZE) for m in by_place}
         for member in wanted:

@@ -55,7 +55,7 @@ def _extract(path, folders):
         photos = draw(path, archives.list_members(archive))
         for key, folder in folders.items():
             with atomic_directory(folder) as partial:
-                # In file order, to unpack the archive once per folder.
+                # File order unpacks the archive once per folder.
                 for member in sorted(photos[key], key=lambda member: member.offset):
                     data = archives.read_member(archive, member, flowers.MAX_PHOTO_SIZE)
                     write_bytes(os.path.join(partial, os.path.basename(member.name)), data)

@@ -46,10 +46,10 @@ def convert_folder(
             lists them.
         train_shards, validation_shards: number of files; a split with fewer images has one file per
             image.
-        num_processes: maximum number of processes; None: one per core. With more than one, guard
-            the program's main part by `if __name__ == "__main__":`.
-        report: function of a line of text, called after each step. With it, a terminal shows
-            progress bars.
+        num_processes: maximum number of processes; None: one per core. More than one need
+            a main part guarded by `if __name__ == "__main__":`.
+        report: function of a line of text, called after each step. If given, a terminal
+            also shows progress bars.
 
     Returns:
         {split: list of paths}.

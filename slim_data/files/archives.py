@@ -17,7 +17,7 @@ from slim_data.common.errors import DataError
 from slim_data.files import opening
 
 MAX_SIZE = 2**30
-# Of an entry, extended ones included; names take a few hundred bytes.
+# Per entry, extended headers included; names take a few hundred bytes.
 MAX_HEADERS_SIZE = 2**16
 MAX_FILES = 2**17
 _MAX_DIGITS = 64

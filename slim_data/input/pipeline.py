@@ -22,7 +22,7 @@ from slim_data.tfrecord import reading, record_files
 
 # Up to this size, in bytes, all framing is checked before the first record.
 _CHECKED_SIZE = 2**30
-# With this many, unequal sizes hardly matter.
+# This many make unequal sizes harmless.
 _FILES_FOR_EACH_PIPELINE = 10
 
 _LOG = logging.getLogger(__name__)

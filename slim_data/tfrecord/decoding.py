@@ -9,7 +9,7 @@ from slim_data.common.lazy import tf
 from slim_data.tfrecord import examples
 from slim_data.tfrecord.encoded_image import EncodedImage
 
-# In the message of every error that a record causes.
+# Part of the message of every error that a record causes.
 SCOPE = "slim_data_record"
 
 

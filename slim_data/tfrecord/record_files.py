@@ -38,7 +38,7 @@ class ScanResult:
 
 
 def scan_records(files: Sequence[str]) -> list[ScanResult]:
-    """Returns the `ScanResult` of each file; caches those of large data sets, see `file_cache`."""
+    """Returns the `ScanResult` of each file; caches large data sets' results, see `file_cache`."""
 
     def compute(paths):
         found = []

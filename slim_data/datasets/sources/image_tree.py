@@ -34,7 +34,7 @@ def find_bad(
         num_threads: None: one per core.
     """
     bad = {}
-    # In this thread, since the first check loads TensorFlow.
+    # The first check loads TensorFlow: keep it in this thread.
     first = [_fault(path) for path in paths[:1]]
     # Reading and decoding release the interpreter's lock.
     with (
