@@ -50,7 +50,8 @@ OPTIMIZERS = {
 }
 # Networks, and the rate of SGD with momentum for the tables of workers.
 NETS = {"small_cnn": 0.05, "lenet": 0.02, "resnet_20": 0.1}
-# Their mean of float gradients depends on the number of workers: each normalizes its own images.
+# Networks whose mean of float gradients depends on the number of workers: each normalizes its own
+# images.
 WITH_BATCH_NORM = {"resnet_20"}
 # Networks with swept rates, and their optimizers.
 KINDS = ("vit", "text_transformer", "embeddings", "embeddings_dense")

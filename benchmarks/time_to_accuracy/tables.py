@@ -206,7 +206,7 @@ def checks(rows, level):
         steps = steps_to(row, level)
         predicted = seconds_to(rows, row["hosts"], row["link"], row["mode"], level)
         if steps is not None and predicted is not None:
-            # To this seed's steps, to compare the time of a step.
+            # Scaled to this seed's steps, to compare the time of a step.
             predicted *= steps / mean_steps(rows, row["hosts"], row["mode"], level)
             measured = row["seconds"][row["steps"].index(steps)]
             seconds = [f"{value:,.1f}" for value in (predicted, measured, row["first_seconds"])]

@@ -10,7 +10,7 @@ from torchft.coordination import LighthouseServer
 
 from benchmarks.time_to_accuracy import workload
 
-# Of the lighthouses, by kind of local steps.
+# Ports of the lighthouses, by kind of local steps.
 PORTS = {"torchft_local_sgd": 4735, "torchft_diloco": 4736}
 _TIMEOUT = datetime.timedelta(minutes=30)
 
