@@ -35,10 +35,8 @@ class Settings:
     """Training settings of a network.
 
     Args:
-        image_size: height and width of the images in pixels.
-        learning_rate: rate of the first step; falls along half a cosine to 0 at the end.
+        learning_rate: rate of the first step; falls along half a cosine to 0.
         weight_decay: L2 factor of the kernels.
-        momentum: share of the last step that the next step keeps.
         batch_size: images per step, over all replicas.
     """
 
@@ -53,7 +51,7 @@ NETS = {
     "lenet": Settings(image_size=28, learning_rate=0.02, weight_decay=5e-4),
     "resnet_20": Settings(image_size=8, learning_rate=0.1, weight_decay=1e-4),
 }
-# Kinds of gradients: options of `Quantization`.
+# Options of `Quantization` by kind of gradients.
 GRADIENTS = {
     "float": {"grad_bits": 32},
     "rotated": {},
@@ -73,10 +71,7 @@ _RUNS = flags.DEFINE_string("runs", None, "Used for the processes of the runs.")
 
 
 class Trainer:
-    """One model under one strategy, trained from the start for each seed.
-
-    Compiling takes longer than some runs, so the seeds of a kind of gradients share the model.
-    """
+    """One model under one strategy, shared by all seeds: compiling takes longer than some runs."""
 
     def __init__(self, net, num_replicas, gradients):
         import keras
@@ -104,7 +99,7 @@ class Trainer:
             self._model.optimizer.build(self._model.trainable_variables)
 
     def run(self, seed):
-        """Trains and tests; returns the test accuracy and the last epoch's loss or None."""
+        """Trains and tests; returns test accuracy and the last epoch's loss or None."""
         import numpy as np
         import tensorflow as tf
 
@@ -138,9 +133,9 @@ class Trainer:
 
 
 def run_all(runs):
-    """Trains the runs of each network and number of replicas; prints a JSON line per run.
+    """Trains the runs of each network and number of replicas; prints a JSON line each.
 
-    TensorFlow fixes the replicas' devices per process, so each number has its own process.
+    TensorFlow fixes the replicas' devices per process: one number per process.
     """
     for (net, replicas, gradients), group in itertools.groupby(runs, key=lambda run: run[:3]):
         start = time.perf_counter()
@@ -189,7 +184,7 @@ def settings():
 
 
 def table(runs):
-    """Returns mean, minimum and maximum accuracy over seeds in percent, a column per number."""
+    """Returns mean, minimum and maximum accuracy over seeds in percent."""
     cells = collections.defaultdict(list)
     for run in runs:
         cells[key(run)[:3]].append(100 * run["accuracy"])

@@ -33,13 +33,13 @@ PREFIX = "tga"
 SUBNET = "10.83.0"
 PORT = 4711
 BATCH = 64
-# Steps per round; all but the first follow a step of the same mode.
+# Per round; all but the first follow a step of the same mode.
 STEPS = 5
 LIMIT = 1.1
 
 
 def _work():
-    """Measures all modes in turn on one host, asks each for advice and prints a JSON line."""
+    """Measures all modes in turn on one host, asks for advice and prints a JSON line."""
     import tensorflow as tf
 
     import terngrad_tf
@@ -72,7 +72,7 @@ def _work():
         seconds = max(all_gather_object(strategies[mode], f"warm {mode}", run(mode)))
         rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / STEPS / seconds)))
     for number in range(max(rounds.values())):
-        # Each mode starts a round in turn: leftovers in the links' queues meet all modes alike.
+        # Leftovers in the links' queues must meet all modes alike.
         first = number % len(modes)
         for mode in modes[first:] + modes[:first]:
             if number < rounds[mode]:
@@ -95,7 +95,7 @@ def _work():
 
 
 def _measure(num_hosts, rate):
-    """Returns the measurements and the advice of one cluster as a dict of JSON values."""
+    """Returns measurements and advice of one cluster as JSON values."""
     network = cluster_hosts.Network(PREFIX, SUBNET, num_hosts)
     command = [sys.executable, "-m", "benchmarks.advice", f"--clip_factor={_CLIP.value}"]
     command += [f"--rounds={_ROUNDS.value}", f"--seconds={_SECONDS.value}", "--worker_threads=1"]
@@ -115,7 +115,7 @@ def _measure(num_hosts, rate):
 
 
 def table(cell):
-    """Returns one cell as Markdown: measured steps, expected steps and each mode's advice."""
+    """Returns one cell as Markdown."""
     from terngrad_tf.distribute.exchange.wires import LOSSLESS
 
     milliseconds, advice, taken = cell["milliseconds"], cell["advice"], cell["taken"]

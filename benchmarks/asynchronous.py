@@ -56,12 +56,12 @@ _STEPS = flags.DEFINE_integer(
 _RATE = flags.DEFINE_float("learning_rate", 0.02, "Learning rate of synchronous training.")
 _JSON = flags.DEFINE_string("json", "asynchronous.json", "File with the finished runs.")
 
-# Skips the line of step 0, which appears when the first step is done.
+# Skips step 0, logged when the first step is done.
 _LINE = re.compile(r"Worker \d+: .*: step ([1-9]\d*), loss")
 
 
 def commands(folder, num_servers, seed, chosen, addresses):
-    """Returns the command line of each process, workers first; servers take few flags."""
+    """Returns the command line of each process, workers first."""
     workers, servers = addresses[:NUM_WORKERS], addresses[NUM_WORKERS:][:num_servers]
     asynchronous = bool(num_servers)
     share = 1 if asynchronous else NUM_WORKERS
@@ -91,7 +91,7 @@ def commands(folder, num_servers, seed, chosen, addresses):
 
 
 def interface_bytes(network, hosts):
-    """Returns the bytes that the hosts' interfaces received and sent, summed over hosts."""
+    """Returns the received and sent bytes of the hosts' interfaces."""
     totals = []
     for name in ("rx_bytes", "tx_bytes"):
         totals.append(0)
@@ -103,7 +103,7 @@ def interface_bytes(network, hosts):
 
 
 def train(network, command_lines, num_servers):
-    """Runs a run's processes; returns bytes pushed and pulled per step, None without servers."""
+    """Runs the processes; returns bytes pushed and pulled per step, None without servers."""
     hosts = range(NUM_WORKERS, NUM_WORKERS + num_servers)
     environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="2", PYTHONPATH=str(cluster_hosts.ROOT))
     with contextlib.ExitStack() as stack:
@@ -150,7 +150,7 @@ def accuracy(folder):
 
 
 def measure(kind, num_servers, seed):
-    """Returns the figures of one run as a row of the table."""
+    """Returns one run as a row of the table."""
     import slim_data
 
     network = cluster_hosts.Network(PREFIX, SUBNET, NUM_WORKERS + num_servers)
@@ -185,7 +185,7 @@ def settings():
 
 
 def table(runs):
-    """Returns means over seeds as Markdown; the accuracy also has its minimum and maximum."""
+    """Returns means over seeds as Markdown."""
     groups = collections.defaultdict(list)
     for run in runs:
         groups[run["kind"], run["servers"]].append(run)

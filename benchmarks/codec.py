@@ -52,7 +52,7 @@ def unfused_encode(gradient, scale):
 
 @tf.function(autograph=False)
 def unfused_decode(packed, size, scale):
-    """Inverts `unfused_encode` with int32 divisions and remainders, joined and cut to size."""
+    """Inverts `unfused_encode` with int32 divisions and remainders."""
     packed = tf.cast(packed, tf.int32)
     quarters = [packed // 4**place % 4 for place in range(4)]
     return (tf.cast(tf.concat(quarters, 0), tf.float32)[:size] - 1.0) * scale
@@ -99,7 +99,7 @@ def candidates(size, clip_factor, base, nonzero):
         how = {"base": 2 * _FINER + 1, "total_bias": _FINER}
         return ternary.decode(of_sender, scales, [[size]], [tf.float32], **how)
 
-    # Unsigned integers: functions return int32 in the host's memory, for every device.
+    # Unsigned: functions return int32 in the host's memory, for every device.
     stream = in_a_step(encode_sparse)()
     words, finer_words = in_a_step(encode)(), in_a_step(encode_finer)()
 
@@ -149,7 +149,7 @@ def candidates(size, clip_factor, base, nonzero):
 
 
 def time_rounds(functions, rounds):
-    """Returns the seconds of each function in each round, after one round that compiles."""
+    """Returns the seconds of each function in each round, after one that compiles."""
     seconds = {name: [] for name in functions}
     for timed in range(-1, rounds):
         for name, function in functions.items():
@@ -164,7 +164,7 @@ def time_rounds(functions, rounds):
 
 
 def summarize(seconds, size):
-    """Returns one row per function: medians, and ratios to `x * 2` and the unfused sequence."""
+    """Returns medians, and ratios to `x * 2` and the unfused sequence, a row per function."""
 
     def ratio(name, other):
         return statistics.median(a / b for a, b in zip(seconds[name], seconds[other], strict=True))

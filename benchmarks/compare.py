@@ -20,14 +20,11 @@ _LEAST = flags.DEFINE_float("least", 1.1, "Smallest factor to show, up or down."
 
 
 def rows_by_key(content, keys):
-    """Returns the rows of a file by their keys.
+    """Returns {tuple of the key's values: {name: other number}} of a file's rows.
 
     Args:
-        content: dict with one list of rows, which are flat dicts, as "rows", "runs" or "cells".
-        keys: names of the fields that identify rows, in addition to all text fields.
-
-    Returns:
-        {tuple of the key's values: {name: other number}}.
+        content: dict with one list of flat dicts, "rows", "runs" or "cells".
+        keys: fields that identify rows, in addition to all text fields.
 
     Raises:
         ValueError: there is no such list, or two rows have the same key.
@@ -48,9 +45,7 @@ def rows_by_key(content, keys):
 def changes(before, after):
     """Returns a list of (key, figure, number before, number after), largest change first.
 
-    Args:
-        before: result of `rows_by_key`.
-        after: the same for the newer file. Rows and figures missing from either file are left out.
+    Omits rows and figures that either result of `rows_by_key` lacks.
     """
     pairs = [
         (key, name, old, after[key][name])
@@ -62,7 +57,7 @@ def changes(before, after):
 
 
 def factor(old, new):
-    """Returns the factor by which a number grew or shrank: 1 or more."""
+    """Returns the factor by which a number changed: 1 or more."""
     if old == new:
         return 1.0
     return max(old / new, new / old) if old * new > 0 else float("inf")

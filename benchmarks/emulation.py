@@ -91,7 +91,7 @@ def _measure(batch_size, num_replicas):
             """Called by `fit`."""
             if _PROCESSES.value == 1:
                 tf.test.experimental.sync_devices()
-            else:  # sync_devices does not support clusters: waits for one of the last results
+            else:  # sync_devices does not support clusters
                 self.model.trainable_variables[0].numpy()
             self.times.append(time.perf_counter())
 
@@ -136,7 +136,7 @@ def _measure(batch_size, num_replicas):
 
 
 def _table(measured):
-    """Returns medians as Markdown; ratios are to the first number of replicas of each batch."""
+    """Returns medians as Markdown; ratios are to each batch's first number of replicas."""
     lines = [
         "| batch | replicas | step, ms | / the first | start-up, s | memory, MiB |",
         "|---|---|---|---|---|---|",

@@ -78,7 +78,7 @@ class Decoded(encoded_image.EncodedImage):
 
 
 def make_photograph(seed):
-    """Returns the bytes of a JPEG file: noise of several scales, as large as a photograph's."""
+    """Returns a JPEG file of noise of several scales, as large as a photograph's."""
     generator = np.random.default_rng(seed)
     image = np.zeros((HEIGHT, WIDTH, 3), np.float32)
     for step, strength in ((32, 60), (8, 25), (2, 18), (1, 5)):
@@ -153,7 +153,7 @@ def ours(name, folder, style, training):
         shuffle_buffer=SHUFFLE_BUFFER,
         repeat=True,
         drop_remainder=True,
-        # Equals the sum of tensorflow-datasets' two stages, and the training programs' default.
+        # As tensorflow-datasets' two stages together, and the training programs' default.
         num_parallel_calls=2 * CORES,
     )
 
@@ -202,8 +202,7 @@ def decoding_alone(folder, resized=False):
     """Returns images decoded from the same records, a batch at a time.
 
     Args:
-        folder: folder of the records.
-        resized: True returns the resized pixels of the images, False only their shapes.
+        resized: True returns resized pixels, False only shapes.
     """
     files = slim_data.find_files("imagenet", folder, "train")
     size = DATASETS["imagenet"]
@@ -218,7 +217,7 @@ def decoding_alone(folder, resized=False):
 
 
 def lenet_training():
-    """Returns a stream whose elements are steps of training LeNet on one batch."""
+    """Returns a stream of training steps of LeNet on one batch."""
     model = models.build("lenet", 10)
     optimizer = keras.optimizers.SGD(0.01)
     optimizer.build(model.trainable_variables)

@@ -41,7 +41,7 @@ PREFIX, SUBNET, PORT = "tgl", "10.95.0", 4711
 CLASSES = 4
 SNAPSHOT_STEPS = 2
 PHOTOS = 48
-# From this step on, a process's memory counts as memory of its steps.
+# Memory counts for steps from here on.
 FIRST_STEP = 2
 _STEP_LINE = re.compile(r"\bstep (\d+),")
 
@@ -90,10 +90,7 @@ def watch(commands):
 
     Returns:
         A dict per program: most MB until `FIRST_STEP` ("start"), until the last step ("steps"), and
-        after it ("end"). A process that logs no step has only "end".
-
-    Raises:
-        RuntimeError: a program ended with a status other than 0.
+            after it ("end"). A process that logs no step has only "end".
     """
     with contextlib.ExitStack() as stack:
         logs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in commands]
@@ -171,7 +168,7 @@ def train(network, net, mode, data_dir, folder):
 
 
 def phase_2(network, data_dir, phase_1, folder):
-    """Returns the result of `watch` for a run in the snapshots' subspace with a sharded basis."""
+    """Returns the result of `watch` for a run in the subspace with a sharded basis."""
     common = {
         "pretrained_weight_path": phase_1,
         "data_dir": data_dir,

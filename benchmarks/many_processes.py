@@ -38,7 +38,7 @@ def _report(**figures_of_stage):
 
 
 def _work():
-    """Runs one process: prints a line of JSON after each stage, then waits for all processes."""
+    """Runs one process: prints a line of JSON after each stage."""
     import keras
     import tensorflow as tf
 
@@ -85,7 +85,7 @@ def measure(count):
 
     Returns:
         Dict with "seconds" of each stage since the previous one, "cpu_seconds" of all processes in
-        it, "pss_mb" of all processes together, and "digests", the set of the processes' results.
+        it, "pss_mb" of all processes, and "digests", the set of their results.
     """
     cluster = {"worker": [f"127.0.0.1:{port}" for port in cluster_hosts.free_ports(count)]}
     command = [sys.executable, "-m", "benchmarks.many_processes", "--worker"]

@@ -61,8 +61,8 @@ def summarize(events):
         events: (name, begin, end) of the events of one step.
 
     Returns:
-        Dict with `backward_end` and `buckets`, a list of dicts with `scales_sent`, `words_sent` and
-        `received`; all times are in the events' unit since the backward pass began.
+        Dict with `backward_end` and `buckets`, dicts with `scales_sent`, `words_sent` and
+        `received`; times count from the beginning of the backward pass.
     """
     backward, collectives = [], {}
     for name, begin, end in events:

@@ -49,11 +49,10 @@ _REPORT = flags.DEFINE_bool("report", False, "Prints only the tables of the fold
 NUM_HOSTS = 2
 START_TIMEOUT = 1200
 TELEMETRY_STEPS = 20
-# One network each for an undisturbed and a disturbed run, which may run at the same time.
+# An undisturbed and a disturbed run may run at the same time.
 PREFIXES = {False: ("tgsa", "10.93.0"), True: ("tgsb", "10.94.0")}
 STATUS_STOPPED = 75
-# Anonymous memory is the process's own; the remaining resident memory is of files, which the system
-# drops if memory is short.
+# The system may drop resident memory of files; anonymous memory is the process's own.
 KINDS = ("rss_mb", "anonymous_mb", "fds", "threads")
 
 
@@ -64,7 +63,7 @@ def sample(pid):
         fields = dict(
             line.split(":", 1) for line in (proc / "smaps_rollup").read_text().splitlines()[1:]
         )
-        # The fields after the name, which may hold blanks.
+        # After the name, which may hold blanks.
         stat = (proc / "stat").read_text().rpartition(")")[2].split()
         return {
             "rss_mb": int(fields["Rss"].split()[0]) / 1024,
@@ -87,7 +86,7 @@ def newest_step(train_dir):
 
 
 def _processes(run, evaluator):
-    """Yields pairs of the name and the ID of each running process."""
+    """Yields the name and ID of each running process."""
     yield "mnist_eval", evaluator.pid
     for task in range(NUM_HOSTS):
         supervisor, programs = run.programs(task)
@@ -143,11 +142,7 @@ def _watch(run, evaluator, samples, draw):
 
 
 def soak(folder):
-    """Runs the programs, which leave samples, snapshots and logs in the folder.
-
-    Raises:
-        Broken: a process ended unexpectedly.
-    """
+    """Runs the programs, which leave samples, snapshots and logs in the folder."""
     import slim_data
 
     folder.mkdir(parents=True)
@@ -162,7 +157,7 @@ def soak(folder):
             save_interval_secs=_SAVE_SECONDS.value,
             snapshot_every_steps=_SNAPSHOT_STEPS.value,
             telemetry_freq=TELEMETRY_STEPS,
-            # A fixed rate, so that the weights keep changing.
+            # A fixed rate keeps the weights changing.
             learning_rate_decay_type="fixed",
             initial_learning_rate=0.001,
             start_timeout=START_TIMEOUT,
@@ -219,10 +214,7 @@ def report(folder):
 
 
 def compare(folder, other):
-    """Compares the snapshots of two runs at all common steps.
-
-    Returns:
-        Number of common steps, and the last of them.
+    """Compares the snapshots of two runs at all common steps; returns their number and the last.
 
     Raises:
         Broken: some snapshots differ.

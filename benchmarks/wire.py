@@ -99,13 +99,13 @@ def _work(interface):
     received = {mode: [] for mode in MODES}
     with strategy.scope():
         for step_number in range(_ROUNDS.value + 2):
-            # Each mode starts a round in turn: leftovers in the links' queues meet all alike.
+            # Leftovers in the links' queues must meet all modes alike.
             for mode in MODES[step_number % len(MODES) :] + MODES[: step_number % len(MODES)]:
                 step = steps[mode][0]
                 before, start = step_server.received_bytes(interface), time.perf_counter()
                 step().numpy()
                 elapsed = time.perf_counter() - start
-                # All data of this step has arrived when all hosts pass.
+                # When all hosts pass, all data has arrived.
                 time.sleep(0.05)
                 if step_number >= 2:
                     times[mode].append(elapsed)

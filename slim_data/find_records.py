@@ -44,12 +44,7 @@ def find_records(
 
     Args:
         data_dir: folder with TFRecords, or with one folder of images per class.
-        output_directory: folder to write to. Default: "tfrecords" in data_dir.
-        num_processes: maximum number of writing processes. Default: one per core.
-        report: function of a line of text, called after each step.
-
-    Raises:
-        DataError: the folder has neither, an image is damaged, or writing fails.
+        output_directory: default: "tfrecords" in data_dir.
     """
     train = os.path.join(data_dir, "train")
     if shards.find_shards(data_dir, "train") or not os.path.isdir(train):
@@ -88,7 +83,7 @@ def find_records(
 
 
 def _is_whole(folder, split):
-    """Returns True if a folder holds all files of a split; unfinished splits lack some."""
+    """Returns True if a folder holds all files of a split."""
     with contextlib.suppress(DataError):
         return bool(shards.find_shards(folder, split))
     return False

@@ -8,24 +8,24 @@ import griffe
 
 from tools import reference
 
-# The heading of an example, and the lines below it up to an empty line.
+# An example's heading, and the lines up to an empty one.
 EXAMPLE = re.compile(r"^(Example\b[^:]*:)\n((?:.+(?:\n|\Z))+)", re.MULTILINE)
 
 
 LINKS = reference.links()
-# A public name in backticks, alone or called; names of ordinary words are not linked.
+# A public name in backticks, alone or called.
 NAME = re.compile(r"(?<![\[`])`(\w+)(\([^`]*\))?`(?!`)")
 
 
 class ExampleSections(griffe.Extension):
-    """Shows the lines below `Example:` as code, and what options say of themselves."""
+    """Shows the lines below `Example:` as code, and options' texts."""
 
     def on_instance(self, *, obj, **_):
         """Called for each object that was read."""
         if obj.is_attribute and (found := _option(obj.value)):
             default, text = found
             obj.docstring = griffe.Docstring(text, parent=obj) if text else obj.docstring
-            # What a signature shows as its default.
+            # The default in a signature.
             obj.value = default
         if obj.docstring:
             obj.docstring.value = NAME.sub(_as_link, obj.docstring.value)

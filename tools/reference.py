@@ -6,9 +6,9 @@ import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDER = "reference"
-# Packages that most programs use come first; the rest follows by name.
+# Most used packages first.
 FIRST_PACKAGES = ("distribute", "checkpoints", "subspace", "models", "slim_data")
-# Classes that most programs use come first; the rest follows by name.
+# Most used classes first.
 FIRST = ("TernGradStrategy", "Quantization", "ClusterOptions", "DiLoCo", "TernaryAllReduce")
 FUNCTIONS = "functions"
 _INITS = "terngrad_tf/*/__init__.py"
@@ -45,7 +45,7 @@ def names(package):
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_ORIGINS":
             found |= {n: f"{package}.{m}" for n, m in ast.literal_eval(node.value).items()}
-    # Names that are loaded at first use are imported for editors, too.
+    # Lazily loaded names are imported for editors, too.
     if not found:
         for node in tree.body:
             if isinstance(node, ast.ImportFrom):
@@ -110,7 +110,7 @@ def _page(title, paths, text=""):
 
 
 def _options(path):
-    # Its fields are options that the programs take, too.
+    # The programs take its fields, too.
     return "\n    options:\n      inherited_members: true" if path.endswith(".Quantization") else ""
 
 

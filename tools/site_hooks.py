@@ -35,7 +35,7 @@ LOADS = re.compile(
 
 # Pages of results whose tables hold text.
 TEXTS = ("index.md", "accuracy.md", "scale.md", "reliability.md")
-# What a search finds first: guides before explanations, results, and pages made from the code.
+# A search finds guides first, then explanations, results and generated pages.
 BOOSTS = {
     "results/": 0.7,
     "reference/": 0.3,
@@ -97,7 +97,7 @@ def on_page_content(html, page, **_):
     """Marks the pages of results, whose tables keep each number on one line."""
     if is_result(page):
         html = f'<div class="results">{html}</div>'
-    # There is no published repository to link to: a page says which file it is made from.
+    # No published repository to link to: a page names its file.
     source = page.file.abs_src_path and f"docs/{page.file.src_uri}"
     return html + (f'<p class="source">Source: <code>{source}</code></p>' if source else "")
 

@@ -50,17 +50,17 @@ _IMAGES = flags.DEFINE_string("images", None, "Folder to draw incidents_*.svg in
 
 PREFIX = "tgx"
 SUBNET = "10.87.0"
-# Most steps before an incident, and before the second incident of a pair.
+# Most steps before an incident, and within a pair.
 PAUSE_STEPS = 15
-# Steps per incident: these pauses, and the steps during its checks.
+# Per incident, with its checks.
 STEPS = 4 * PAUSE_STEPS
-# With --min_workers the run ends this many steps after the last incident.
+# After the last incident, with --min_workers.
 LAST_STEPS = 30
 ENDLESS_STEPS = 10**6
 # Holds several checkpoints with the local steps of all workers.
 DISK_MB = 256
 JOIN_SECONDS = 5
-# Workers that may not continue end after this time.
+# For workers that may not continue.
 MEMBERS_START_TIMEOUT = 60
 
 
@@ -69,7 +69,7 @@ def _events():
 
 
 def _draw_incident(draw, names):
-    """Draws names of events; events that leave the others training alone have no second one."""
+    """Draws names of events; those in `members.ALONE` have no second one."""
     incident = [draw.choice(names)]
     seconds = [name for name in names if name not in members.ALONE]
     if draw.random() < 1 / 3 and incident[0] in seconds:
@@ -80,8 +80,8 @@ def _draw_incident(draw, names):
 def _disturb(run, draw):
     """Causes incidents; returns a list of (events, seconds to the next saved step, seconds).
 
-    The first seconds are None if no worker may continue before the lost worker is back. The second
-    seconds, until all workers train together again, are None without `--min_workers`.
+    The first are None if no worker may continue before the lost one is back; the second, until all
+    train together again, None without `--min_workers`.
     """
     happened = []
     run.go_on(1)
@@ -112,7 +112,7 @@ def _disturb(run, draw):
 
 @contextlib.contextmanager
 def _disk(folder):
-    """Mounts a file system of `DISK_MB` MB at a path, in this context."""
+    """Mounts a file system of `DISK_MB` MB in this context."""
     folder.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", folder], check=True)
     try:
@@ -123,7 +123,7 @@ def _disk(folder):
 
 @contextlib.contextmanager
 def _run(network, folder):
-    """Starts a run, in this context; its workers share a disk, or each has its own."""
+    """Starts a run, in this context."""
     options = {"data_dir": folder.with_name("data"), "sync_every": _SYNC_EVERY.value}
     with contextlib.ExitStack() as stack:
         if _MIN_WORKERS.value:
@@ -131,7 +131,7 @@ def _run(network, folder):
             disks = [stack.enter_context(_disk(one)) for one in folders]
             options |= {
                 "min_workers": _MIN_WORKERS.value,
-                # Every part that may continue then has the saved state.
+                # So that every part that may continue has the saved state.
                 "replicate_checkpoints": max(1, (_HOSTS.value + 1) // 2 - 1),
                 "join_timeout": JOIN_SECONDS,
                 "start_timeout": MEMBERS_START_TIMEOUT,
@@ -147,11 +147,7 @@ def _run(network, folder):
 
 
 def chaos():
-    """Disturbs a run; returns its incidents and, with `--min_workers`, its final state.
-
-    Raises:
-        Broken: the run did not survive.
-    """
+    """Disturbs a run; returns its incidents and, with `--min_workers`, its final state."""
     import slim_data
 
     network = cluster_hosts.Network(PREFIX, SUBNET, _HOSTS.value)
@@ -175,7 +171,7 @@ def chaos():
 def _come_and_go(network, folder):
     with _run(network, folder / "disturbed") as run:
         happened = _disturb(run, random.Random(_SEED.value))
-        # Of two workers, the second would have to wait for the first.
+        # The second of two workers would wait for the first.
         seconds = members.lose_chief(run) if _HOSTS.value > 2 else None
         end = {"steps": members.go_on_to(run, LAST_STEPS), "chief_lost": seconds}
         for task in run.keepers:

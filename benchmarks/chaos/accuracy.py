@@ -8,19 +8,13 @@ import sys
 from benchmarks.chaos.run import FLAGS, Broken
 from benchmarks.lib import cluster_hosts
 
-# Chance: standard deviations of the test accuracy on this number of images.
+# Chance, in standard deviations on this number of images.
 NUM_TEST_IMAGES = 360
 _DEVIATIONS = 2
 
 
 class Undisturbed:
-    """Undisturbed runs in one process, with one replica per host.
-
-    Args:
-        folder: path of a folder with the data in `data`.
-        hosts: number of replicas.
-        sync_every: as the program's flag.
-    """
+    """Undisturbed runs in one process, a replica per host; `folder` holds the data in `data`."""
 
     def __init__(self, folder, hosts, sync_every):
         self._folder, self._hosts, self._sync_every = folder, hosts, sync_every

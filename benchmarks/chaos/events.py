@@ -8,7 +8,7 @@ import time
 from benchmarks.chaos.run import Broken
 
 STATUS_DISK = 4
-# Seconds: shorter and longer than the workers' wait for each other.
+# Seconds, shorter and longer than workers wait for each other.
 BRIEF = 1, 8
 LONG = 75, 80
 

@@ -12,19 +12,18 @@ from benchmarks.chaos.run import Broken, Run
 _POLL_SECONDS = 0.2
 TOO_FEW = "error: too few workers are present"
 STATUS_STOPPED = 75
-# Steps that a worker may still save after the others gave up: one in progress, and one more that
-# had ended.
+# A worker may still save one step in progress, and one that had ended.
 _MOST_LATE = 2
 
 
 class Watch:
     """Finds out from the workers' files who trains, and whether two parts trained at the same time.
 
-    Two parts would save in two generations in turn, or two groups would save in one generation.
+    Two parts would save in two generations in turn, or two groups in one generation.
 
     Attributes:
         newest: number and members of the newest generation that saved a step.
-        fault: description of a broken rule; None if there is none.
+        fault: the broken rule, or None.
     """
 
     def __init__(self):
@@ -38,10 +37,9 @@ class Watch:
         """Reads a worker's state.
 
         Args:
-            task: the worker.
-            number: number of the last generation that the worker agreed to.
-            members: tuple of this generation's members.
-            saved: (generation, step) of the worker's last save; None without one.
+            number: of the last generation that the worker agreed to.
+            members: of this generation.
+            saved: (generation, step) of the worker's last save, or None.
         """
         if saved is None or saved == self._states.get(task):
             return
@@ -64,7 +62,7 @@ class Watch:
 class MembersRun(Run):
     """A `Run` with a folder per worker, observed by a `Watch`."""
 
-    # Recovery takes one minute on an idle machine, and many on a busy one.
+    # One minute on an idle machine, many on a busy one.
     bound_seconds = 900
 
     def __init__(self, network, disks, max_steps, **options):
@@ -91,7 +89,7 @@ class MembersRun(Run):
         return set(range(self.network.num_hosts))
 
     def may_go_on(self, present):
-        """Returns True if these workers alone may continue, by the last generation's rule."""
+        """Returns True if these workers alone may continue."""
         from terngrad_tf.distribute.cluster.membership import Generation
 
         found = [read for task in self.hosts if (read := self._read(task))]
@@ -99,7 +97,7 @@ class MembersRun(Run):
         return Generation(number, members).may_continue(present)
 
     def await_members(self, expected):
-        """Waits until exactly these workers have saved a step; returns the seconds."""
+        """Waits until exactly these workers have saved; returns the seconds."""
         begin, number = time.monotonic(), self._watch.newest[0]
         while time.monotonic() < begin + self.bound_seconds:
             self.raise_fault()
@@ -118,7 +116,7 @@ class MembersRun(Run):
         return {task: self.log(task).stat().st_size for task in self.hosts}
 
     def await_line(self, tasks, text, sizes):
-        """Waits until each of these workers has logged a text after the given length of its log."""
+        """Waits until each worker has logged a text after the given length of its log."""
         end = time.monotonic() + self.bound_seconds
         for task in tasks:
             while text not in self.log(task).read_bytes()[sizes[task] :].decode():
@@ -178,8 +176,8 @@ class MembersRun(Run):
 def _without(run, lost, end):
     """Waits until the others continue without the lost workers, which return with `end()`.
 
-    If the others may not continue, they must end with one line and save nothing. Returns the
-    seconds until they saved, None if they may not.
+    If they may not continue, they must end with one line and save nothing. Returns the seconds
+    until they saved, or None.
     """
     others, sizes, step = run.hosts - lost, run.sizes(), run.step()
     if run.may_go_on(others):

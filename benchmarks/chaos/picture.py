@@ -6,17 +6,12 @@ from matplotlib import pyplot as plt
 
 from benchmarks.lib import pages
 
-# On light pages, on dark pages.
+# On light and dark pages.
 COLOURS = ("#0b62c4", "#58a6ff")
 
 
 def draw(rows, page):
-    """Returns a figure: for each kind of incident the median, and a line to the longest time.
-
-    Args:
-        rows: list of dicts, see `tables.summary`.
-        page: "light" or "dark".
-    """
+    """Returns a figure: for each kind of incident the median, and a line to the longest time."""
     known = [row for row in rows if "median_seconds" in row]
     medians = [row["median_seconds"] for row in known]
     longest = [row["longest_seconds"] for row in known]

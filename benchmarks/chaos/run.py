@@ -13,7 +13,7 @@ PORT = 4711
 # Flags of each worker.
 FLAGS = {"dataset_name": "digits", "image_size": 12, "batch_size": 6, "grad_bits": 1}
 START_TIMEOUT = 120
-# TensorFlow reports a lost worker in less than a minute; then all workers start and connect.
+# TensorFlow reports a lost worker in less than a minute.
 BOUND_SECONDS = 60 + START_TIMEOUT
 _OWN_LINES = "mnist_distributed_train:", "waiting"
 
@@ -25,13 +25,11 @@ class Broken(Exception):
 class Run:
     """Workers under their supervisors, and their checkpoints.
 
-    `lost` is the set of workers that were killed and not restarted; `bound_seconds` is the longest
-    time to the next step.
+    `lost` holds the workers that were killed and not restarted; `bound_seconds` is the longest time
+    to the next step.
 
     Args:
-        network: a `cluster_hosts.Network` that is up.
-        disks: path of an empty folder per worker; workers may share one.
-        max_steps: steps until the run ends.
+        disks: an empty folder per worker; workers may share one.
         **options: further flags of `mnist_distributed_train`.
     """
 
@@ -96,7 +94,7 @@ class Run:
         return self.disks[task] / f"worker_{task}.log"
 
     def programs(self, task):
-        """Returns the process IDs of a worker's supervisor and of its programs: one, or none."""
+        """Returns the process IDs of a worker's supervisor and of its programs."""
         pids = subprocess.run(
             ["ip", "netns", "pids", f"{self.network.prefix}{task}"],
             check=True,
@@ -133,7 +131,7 @@ class Run:
         import tensorflow as tf
 
         for disk in self._newest_steps:
-            # While a new list of checkpoints replaces the old one, a read may find none.
+            # A read may find none while a new list of checkpoints replaces the old one.
             if newest := tf.train.latest_checkpoint(disk / "run"):
                 self._newest_steps[disk] = int(newest.rpartition("-")[2])
         return max(self._newest_steps.values())
@@ -166,11 +164,7 @@ class Run:
             time.sleep(0.02)
 
     def go_on(self, num_steps):
-        """Waits until `num_steps` more steps are saved; returns the seconds.
-
-        Raises:
-            Broken: the steps take too long.
-        """
+        """Waits until `num_steps` more steps are saved; returns the seconds."""
         begin, step = time.monotonic(), self.step() + num_steps
         self.wait_for(step, self.bound_seconds)
         if self.step() < step and not self.is_over():

@@ -1,7 +1,7 @@
 """Summary and table of the incidents of `benchmarks.chaos`.
 
-An incident is (names, seconds until the run went on, seconds from then until all workers trained
-together); seconds are None if no worker may go on, or if no worker leaves and joins.
+An incident is (names, seconds until the run continued, seconds from then until all workers trained
+together); None if no worker may continue, or none leaves and joins.
 """
 
 import collections
@@ -10,7 +10,7 @@ import statistics
 from benchmarks.chaos import members
 
 TWO = "two at once"
-# Name of a time in the rows, and in the table with workers that come and go.
+# Times: name in the rows, title in the table.
 TIMES = {
     "seconds": "seconds until the others went on",
     "together_seconds": "until all were together, after that",
@@ -18,11 +18,7 @@ TIMES = {
 
 
 def summary(incidents):
-    """Returns rows: "incident", "count", and median and longest of each time, if it is known.
-
-    Args:
-        incidents: list of incidents, see the module.
-    """
+    """Returns rows: "incident", "count", and median and longest of each time, if it is known."""
     found = collections.defaultdict(list)
     for names, *times in incidents:
         found[names[0] if len(names) == 1 else TWO].append(times)
@@ -39,11 +35,7 @@ def summary(incidents):
 
 
 def incidents(rows):
-    """Returns a Markdown table.
-
-    Args:
-        rows: result of `summary`.
-    """
+    """Returns a Markdown table."""
     if any("median_together_seconds" in row for row in rows):
         titles = TIMES
     else:

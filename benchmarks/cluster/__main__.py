@@ -57,16 +57,15 @@ _JSON = flags.DEFINE_string("json", "cluster.json", "File with the finished cell
 PREFIX = "tgb"
 SUBNET = "10.80.0"
 PORT = 4711
-# PowerSGD's first two steps are float32; every mode's first step also traces and compiles.
+# PowerSGD's first two steps are float32; the first also compiles.
 WARM_UP_STEPS = 3
-# If a wire is chosen, `wire_trial` rests, tries up to three wires and decides:
-# REST + 3 * TRIES + 1 steps.
+# For `wire_trial`, which tries up to three wires: REST + 3 * TRIES + 1 steps.
 TRIAL_STEPS = 24
-# A round of a mode is one step if three steps would take longer.
+# Longest round of more than one step.
 ROUND_SECONDS = 6.0
 
-# Modes of one process per host. Modes that are compared within a few per cent share no process:
-# more models of AlexNet's size in a process made its steps up to a fifth slower.
+# Modes of one process per host. Modes compared within a few per cent share none: more models of
+# AlexNet's size made a process up to a fifth slower.
 TENSORFLOW = (
     ("no_exchange", "ternary", "bidirectional"),
     ("unrotated",),
@@ -123,7 +122,7 @@ def _commands(network, modes, port, model):
 
 
 def _measure_together(network, groups, model):
-    """Measures the modes of all groups in turn; returns a list of step measurements per mode."""
+    """Measures the modes of all groups in turn; returns step measurements per mode."""
 
     def commands_of(modes, port):
         return _commands(network, modes, port, model)
@@ -148,7 +147,7 @@ def _measure_together(network, groups, model):
             steps[mode] = max(1, min(_STEPS.value, int(ROUND_SECONDS / seconds)))
             rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / seconds / steps[mode])))
         for number in range(max(rounds.values())):
-            # Each mode starts a round in turn: leftovers in the links' queues meet all modes alike.
+            # Leftovers in the links' queues must meet all modes alike.
             first = number % len(modes)
             for mode in modes[first:] + modes[:first]:
                 if number < rounds[mode]:
@@ -193,7 +192,7 @@ def cell(row):
 
 
 def table(rows):
-    """Returns all rows as Markdown, per step; ratios are to the ternary row of the same cell."""
+    """Returns all rows as Markdown; ratios are to the ternary row of the same cell."""
     lines = [
         "| model | hosts | link | gradients | ms | ternary = 1 | CPU ms per host | received MB |",
         "|---|---|---|---|---|---|---|---|",
@@ -211,7 +210,7 @@ def table(rows):
 
 
 def summary(rows):
-    """Returns milliseconds per step of all modes as Markdown, a line per cell."""
+    """Returns milliseconds per step as Markdown, a line per cell."""
     modes = [mode for mode in MODES if any(row["mode"] == mode for row in rows)]
     lines = [f"| model | hosts | link | {' | '.join(modes)} |", "|---" * (3 + len(modes)) + "|"]
     for name, group in itertools.groupby(rows, key=cell):

@@ -10,9 +10,9 @@ ALEXNET_SHAPES = (
     *((9216, 4096), (4096,), (4096, 4096), (4096,), (4096, 1001), (1001,)),
 )
 
-# digits: an 8x8 image, 3x3 convolution with 32 filters, batch norm, dense 1024, dense 10:
-# 2.1 million trainable elements. alexnet: gradients of its shapes, from a loss that is linear in
-# the weights, so that almost only the exchange is measured.
+# digits: an 8x8 image, 3x3 convolution with 32 filters, batch norm, dense 1024, dense 10: 2.1
+# million trainable elements. alexnet: gradients of its shapes, from a loss that is linear in the
+# weights, to measure the exchange only.
 MODELS = ("digits", "alexnet")
 IMAGE = 8
 FILTERS = 32

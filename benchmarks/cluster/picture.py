@@ -20,7 +20,7 @@ _OUTPUT = flags.DEFINE_string("output", "docs/images", "Folder to write step_tim
 HOSTS = 2
 RATES = {"100mbit": "100 Mbit/s", "1gbit": "1 Gbit/s", "none": "any rate"}
 MODELS = {"digits": "2.1 million gradients", "alexnet": "61 million gradients"}
-# Name, colour on light pages, colour on dark pages, width of the line.
+# Name, colours on light and dark pages, width of the line.
 MODES = {
     "ddp_float32": ("PyTorch DDP, float32", "#8a6d00", "#d9b23c", 1.5),
     "ddp_fp16": ("PyTorch DDP, fp16 hook", "#b3471f", "#ef8354", 1.5),
@@ -32,14 +32,9 @@ MARKERS = "sD^ox"
 
 
 def draw(rows, page):
-    """Returns a figure of two panels, one per model.
-
-    Args:
-        rows: list of dicts with "model", "hosts", "rate", "mode" and "milliseconds".
-        page: "light" or "dark".
-    """
+    """Returns a figure of two panels, one per model."""
     with pages.inks(page) as ink:
-        # Narrow, so that a telephone shows the text large enough.
+        # Narrow, for telephones.
         figure, panels = plt.subplots(2, 1, figsize=(5, 6.2))
         for panel, (model, title) in zip(panels, MODELS.items(), strict=True):
             for marker, (mode, (label, *inks, width)) in zip(MARKERS, MODES.items(), strict=True):
@@ -69,7 +64,7 @@ def draw(rows, page):
 
 
 def main(argv):
-    """Writes a file for light pages and a file for dark pages."""
+    """Writes the files for light and dark pages."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     rows = json.loads(pathlib.Path(_JSON.value).read_text())["rows"]

@@ -9,9 +9,9 @@ import sys
 from benchmarks.cluster import models
 from benchmarks.lib import step_server
 
-# Local steps from one exchange to the next.
+# Local steps to an exchange.
 SYNC_EVERY = 32
-# Steps taken while changes travel, in "local_steps_overlap".
+# While changes travel, in "local_steps_overlap".
 OVERLAP = 24
 
 
@@ -32,7 +32,7 @@ def _network():
 
 
 def digits_step(strategy, batch_size, sync_every, overlap=0):
-    """Returns a function that runs one training step of the digits' network under a strategy."""
+    """Returns a function that runs one training step of the digits' network."""
     import keras
     import tensorflow as tf
 
@@ -107,7 +107,7 @@ def _compiled(strategy, replica, optimizer, sync_every):
 
     run.num_steps = max(1, sync_every)
     if sync_every and optimizer.overlap:
-        # The measurement begins and ends without an exchange in progress.
+        # Begin and end without an exchange in progress.
         for _ in range((sync_every + optimizer.overlap) // 2):
             step()
     return run
@@ -127,7 +127,7 @@ def main(argv):
         "four_bits": lambda: TernGradStrategy(grad_bits=4),
         "auto": lambda: TernGradStrategy(grad_bits="auto"),
         "unrotated": lambda: TernGradStrategy(quantization=Quantization(rotate=False)),
-        # Few codes are not 0, for which the streams are.
+        # Few codes are not 0, as the streams need.
         "unclipped": lambda: TernGradStrategy(
             quantization=Quantization(rotate=False, clip_factor=0.0)
         ),

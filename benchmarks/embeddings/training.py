@@ -13,9 +13,6 @@ WORDS, COLUMNS, LENGTH, REPLICAS, BATCH = 8192, 64, 32, 4, 128
 def load(path):
     """Reads verses as numbers of their words.
 
-    Args:
-        path: text file, UTF-8.
-
     Returns:
         ((train verses, books), (test verses, books)), int32 arrays.
     """

@@ -71,7 +71,7 @@ _EPOCHS = flags.DEFINE_integer("epochs", 3, "Passes through the images.", lower_
 
 
 def perform(runs, rows):
-    """Trains the `runs` that `rows` lacks; runs of one shape follow each other."""
+    """Trains the `runs` that `rows` lacks."""
     from benchmarks.fidelity import training
 
     data = functools.cache(lambda net: training.load(net, _RAW_DIR.value, _IMAGES.value))
@@ -79,7 +79,7 @@ def perform(runs, rows):
 
 
 def tuned_runs(rows, size, seeds, default_optimizers, **options):
-    """Runs sweeps of optimizers, and the runs that `settings.tuned` derives from them."""
+    """Runs sweeps of optimizers, and the runs that follow from them."""
     for optimizer in _OPTIMIZERS.value or default_optimizers:
         ways = _GRADIENTS.value or settings.OF_OPTIMIZERS
         sweep = settings.sweep(*size, optimizer, ways, **options)

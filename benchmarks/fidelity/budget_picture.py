@@ -19,17 +19,12 @@ from benchmarks.lib import pages
 _RUNS = flags.DEFINE_string("runs", "benchmarks/results/fidelity.jsonl", "Finished runs.")
 _PICTURES = flags.DEFINE_string("pictures", "docs/images", "Folder to write budgets_*.svg to.")
 
-# Colour on light pages, colour on dark pages, marker.
+# Colours on light and dark pages, marker.
 NETS = {"lenet": ("#0b62c4", "#58a6ff", "o"), "small_cnn": ("#b3471f", "#ef8354", "s")}
 
 
 def draw(rows, page):
-    """Returns a figure: a line per network of `NETS`, means over seeds; thin bars show the range.
-
-    Args:
-        rows: mapping from `Run` to its row.
-        page: "light" or "dark".
-    """
+    """Returns a figure: a line per network of `NETS`, means over seeds; bars show the range."""
     points = tables.budget_points(rows)
     with pages.inks(page):
         figure, panel = plt.subplots(figsize=(8, 3.6))
@@ -63,7 +58,7 @@ def draw(rows, page):
 
 
 def main(argv):
-    """Writes a file for light pages and a file for dark pages."""
+    """Writes the files for light and dark pages."""
     if len(argv) > 1:
         raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     rows = fidelity_rows.Rows(pathlib.Path(_RUNS.value))

@@ -10,7 +10,7 @@ from benchmarks.fidelity import default_tables
 from benchmarks.fidelity.settings import FLOAT
 from benchmarks.lib import pages
 
-# Name, colour on light pages, colour on dark pages, marker, place beside the row.
+# Name, colours on light and dark pages, marker, place beside the row.
 WAYS = {
     "rotated": ("default", "#0b62c4", "#58a6ff", "o", -0.12),
     "correlated, clip 2.5": ("paper's rule, rotate=False", "#b3471f", "#ef8354", "s", 0.12),
@@ -20,11 +20,7 @@ WAYS = {
 def points(rows, way):
     """Returns {(cell, rate): (mean difference to float, its standard error)} in points.
 
-    Of the cells that have all of `WAYS`.
-
-    Args:
-        rows: dict from `Run` to its row.
-        way: one of `WAYS`.
+    Only cells that have all of `WAYS`.
     """
     found = {}
     for cell in default_tables.CELLS:
@@ -37,12 +33,7 @@ def points(rows, way):
 
 
 def draw(rows, page):
-    """Returns a figure: a row for each optimizer and rate, a mark for each way.
-
-    Args:
-        rows: dict from `Run` to its row.
-        page: "light" or "dark".
-    """
+    """Returns a figure: a row for each optimizer and rate, a mark for each way."""
     with pages.inks(page) as ink:
         figure, panel = plt.subplots(figsize=(5, 3.8))
         for way, (label, *inks, marker, beside) in WAYS.items():

@@ -24,13 +24,11 @@ NETS = {
 
 
 class Cell(typing.NamedTuple):
-    """What the ways are compared in.
+    """A setting in which ways are compared.
 
     Attributes:
         net: name in `NETS`.
-        optimizer: name of an optimizer.
         rates: about the best rate of float gradients, and a third of it.
-        workers: number of workers.
         batch: images per step, over all workers.
         ways: names in `WAYS`.
     """
@@ -74,10 +72,7 @@ def runs(seeds, cells=CELLS, images=IMAGES):
 def table(rows):
     """Returns a Markdown table: accuracy of float gradients, and points of the others to it.
 
-    Cells without runs are left out.
-
-    Args:
-        rows: dict from `Run` to its row.
+    Omits cells without runs.
     """
     first, *others = WAYS.values()
     lines = [
@@ -95,7 +90,7 @@ def table(rows):
                 points, p = tables.difference(others, floats, "accuracy")
                 texts.append(f"{points} ({p})" if p else points)
             where = NETS[cell.net], f"{cell.workers} x {cell.batch // cell.workers}", cell.optimizer
-            # What stands above is not repeated.
+            # Omits repetitions.
             differs = [where[: k + 1] != above[: k + 1] for k in range(3)]
             shown = [text if is_new else "" for text, is_new in zip(where, differs, strict=True)]
             above = where
@@ -104,14 +99,7 @@ def table(rows):
 
 
 def by_seed(rows, cell, rate, way):
-    """Returns {seed: row} of a `Cell`, one of its rates and a way.
-
-    Args:
-        rows: dict from `Run` to its row.
-        cell: the `Cell`.
-        rate: one of its rates.
-        way: name in `WAYS`.
-    """
+    """Returns {seed: row} of a `Cell`, one of its rates and a way."""
     setting = (cell.net, cell.optimizer, cell.workers, cell.batch, rate, way)
     return {
         run.seed: row

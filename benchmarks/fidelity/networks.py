@@ -7,9 +7,9 @@ from benchmarks.lib import source_text
 from terngrad_tf import models
 
 _WEIGHT_DECAY = {"lenet": 5e-4, "resnet_20": 1e-4}
-# Width and number of attention heads of the transformers.
+# Width and number of heads of the transformers.
 _WIDTH, _HEADS = 64, 4
-# Rows and columns of the embedding tables, and number of characters that choose a row.
+# Rows and columns of the embedding tables, and characters that choose a row.
 _ROWS, _COLUMNS, _GRAM = 2**14, 32, 3
 
 
@@ -80,8 +80,8 @@ def _embeddings(dense):
     """Builds a bag of embeddings: three bytes choose a row of a table; the rows' mean decides.
 
     Args:
-        dense: True for a dense gradient of the table, as of a table that is also used elsewhere;
-            False for a gradient of the chosen rows.
+        dense: True for a dense gradient, as of a table with other uses; False for one of the chosen
+            rows.
     """
     text = keras.Input((source_text.LENGTH,), dtype="int32")
     rows = _Table(dense)(_Rows()(text))

@@ -10,11 +10,7 @@ _FIELDS = [field.name for field in dataclasses.fields(Run)]
 
 
 class Rows(Mapping):
-    """Finished runs: a mapping from `Run` to its row, a dict; the file has a JSON line per run.
-
-    Args:
-        path: the file, which may be missing.
-    """
+    """Finished runs, {`Run`: row}; the file has a JSON line per run."""
 
     def __init__(self, path):
         self._path = path
@@ -26,14 +22,14 @@ class Rows(Mapping):
                 self._rows[Run(**{n: row.pop(n) for n in _FIELDS if n in row})] = row
 
     def add(self, run, row):
-        """Appends a run's row in one write, because other processes may add to the file."""
+        """Appends a run's row in one write: other processes may add to the file."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a") as file:
             file.write(json.dumps(dataclasses.asdict(run) | row) + "\n")
         self._rows[run] = row
 
     def of(self, images, epochs):
-        """Returns the runs with these numbers of images and epochs, as a dict."""
+        """Returns the runs with these numbers of images and epochs."""
         return {r: row for r, row in self.items() if (r.images, r.epochs) == (images, epochs)}
 
     def __getitem__(self, run):

@@ -4,8 +4,8 @@ import dataclasses
 import math
 
 FLOAT = "float"
-# Ways to exchange gradients: options of the strategy, and "float_pass", which of the passes through
-# the data, counted anew after it, has float gradients.
+# Ways to exchange gradients: options of the strategy. Every "float_pass"-th pass through the data
+# has float gradients.
 _PAPER = {
     **{
         f"{rounding}, clip {clip:g}": {"rounding": rounding, "clip_factor": clip}
@@ -33,13 +33,13 @@ GRADIENTS = {
     "rotated, 4-bit": {"grad_bits": 4},
     **{name: {"rotate": False, **options} for name, options in _PAPER.items()},
 }
-# What accuracy is compared with bytes for.
+# Ways whose bytes are compared.
 OF_BUDGETS = (FLOAT, "correlated, clip 2.5", "correlated, clip 0", "correlated, auto")
 OF_BUDGETS += tuple(way for way in GRADIENTS if way.endswith(" bits"))
 # Default gradients of the tables of optimizers and of workers.
 OF_OPTIMIZERS = (FLOAT, "correlated, clip 2.5", "correlated, clip 0")
 OF_WORKERS = (FLOAT, *(way for way in _PAPER if "bit" not in way))
-# Rates of the sweep that chooses one for each way to exchange gradients.
+# Rates of the sweep.
 OPTIMIZERS = {
     "SGD, momentum 0.9": (0.01, 0.03, 0.1, 0.3),
     "Adam": (0.001, 0.003, 0.01, 0.03),
@@ -50,15 +50,15 @@ OPTIMIZERS = {
 }
 # Networks, and the rate of SGD with momentum for the tables of workers.
 NETS = {"small_cnn": 0.05, "lenet": 0.02, "resnet_20": 0.1}
-# Networks whose mean of float gradients depends on the number of workers: each worker normalizes
-# its own images.
+# Networks whose mean of float gradients depends on the number of workers: each normalizes its own
+# images.
 WITH_BATCH_NORM = {"resnet_20"}
 # Networks with swept rates, and their optimizers.
 KINDS = ("vit", "text_transformer", "embeddings", "embeddings_dense")
 OF_KINDS = ("SGD, momentum 0.9", "Adam", "AbsAdam")
-# Networks of source snippets, see `source_text`; the others use Fashion-MNIST.
+# Networks of `source_text`; the others use Fashion-MNIST.
 TEXT_NETS = {"text_transformer", "embeddings", "embeddings_dense"}
-# Images per step over all workers, in addition to the 256 of the table of optimizers.
+# Images per step, over all workers, besides 256.
 BATCHES = (32, 64, 1024)
 OF_BATCHES = ("SGD, momentum 0.9", "Adam", "AbsAdam")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
@@ -71,15 +71,13 @@ class Run:
     """A training run.
 
     Args:
-        net: name of a network in `NETS` or `KINDS`.
-        optimizer: name in `OPTIMIZERS`.
-        gradients: name in `GRADIENTS`.
+        net: in `NETS` or `KINDS`.
+        optimizer: in `OPTIMIZERS`.
+        gradients: in `GRADIENTS`.
         num_nodes: replicas.
         batch_size: images per step, over all replicas.
         images: number of training images, the first of the data set.
-        epochs: passes through the images.
-        rate: learning rate of the first step; falls along half a cosine to 0 at the end.
-        seed: fixes the initial weights and the order of the images.
+        rate: learning rate of the first step; falls along half a cosine to 0.
         precision: Keras' dtype policy, from `PRECISIONS`.
     """
 
@@ -96,7 +94,7 @@ class Run:
 
     @property
     def shape(self):
-        """The run without rate and seed: runs of one shape share a compiled training function."""
+        """The run without rate and seed: runs of one shape share a compiled function."""
         return dataclasses.replace(self, rate=0.0, seed=0)
 
 
@@ -115,8 +113,7 @@ def tuned(found, seeds):
     """Returns the runs at each way's best rate, which has the lowest loss on held-out images.
 
     Args:
-        found: results of the sweep, dict from `Run` to its row.
-        seeds: integers.
+        found: the sweep, {`Run`: row}.
     """
     best = {}
     for run in sorted(found, key=lambda run: found[run]["held_out_loss"] or math.inf):

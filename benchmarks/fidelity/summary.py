@@ -12,7 +12,7 @@ from benchmarks.fidelity import rows as fidelity_rows
 from benchmarks.fidelity import tables
 from benchmarks.fidelity.settings import FLOAT, OPTIMIZERS
 
-# Column titles by way; a table has the columns that any of its rows has.
+# Titles of the columns, which some row must have.
 WAYS = {
     "correlated, clip 2.5": "ternary, clip 2.5",
     "correlated, clip 0": "ternary, no clipping",
@@ -26,12 +26,7 @@ WAYS = {
 
 
 def tuned(rows, table):
-    """Returns a line per optimizer: float accuracy and the differences to it, as Markdown.
-
-    Args:
-        rows: dict from `Run` to its row.
-        table: name of a table in `tables.BY`.
-    """
+    """Returns float accuracy and the differences to it as Markdown, a line per optimizer."""
     groups = tables.tuned_groups(rows, table)
     by = tables.BY[table]
     found = {}
@@ -49,10 +44,7 @@ def tuned(rows, table):
 
 
 def workers(rows):
-    """Returns a line per network and number of workers with compared ways, as Markdown.
-
-    Args: as of `tuned`.
-    """
+    """Returns a line per network and number of workers as Markdown."""
     groups = tables.workers_groups(rows)
     found = {}
     for net, run, baseline in tables.by_net(groups):
@@ -64,10 +56,7 @@ def workers(rows):
 
 
 def budgets(rows):
-    """Returns a line per network and way with known bytes, as Markdown.
-
-    Args: as of `tuned`.
-    """
+    """Returns a line per network and way with known bytes as Markdown."""
     lines = [
         "| network | gradients | times fewer bytes | test accuracy / % | difference (p) |",
         "|---|---|---|---|---|",

@@ -27,17 +27,12 @@ TITLES = (
 )
 
 
-# The field that groups each table's rows, in addition to optimizer and gradients.
+# The field that groups each table's rows.
 BY = {"optimizers": None, "kinds": "net", "batches": "batch_size", "precisions": "precision"}
 
 
 def tuned(rows, table):
-    """Returns a table by optimizer and gradients, at the rate that the sweep chose.
-
-    Args:
-        rows: dict from `Run` to its row.
-        table: name of a table in `BY`.
-    """
+    """Returns a table by optimizer and gradients, at the sweep's rate."""
     groups = tuned_groups(rows, table)
     by = BY[table]
     lines = head(f"{f'{by} | ' if by else ''}optimizer | gradients | rate")
@@ -59,10 +54,7 @@ def tuned_groups(rows, table):
 
 
 def rates(rows, table):
-    """Returns the sweep: accuracy of the final weights by optimizer, gradients and rate, one seed.
-
-    Args: as of `tuned`.
-    """
+    """Returns the sweep: accuracy of the final weights by optimizer, gradients and rate."""
     by = BY[table]
     cells = collections.defaultdict(dict)
     for run, row in rows.items():
@@ -95,7 +87,7 @@ def in_order(keys):
 
 
 def workers(rows):
-    """Returns a table by network, gradients and number of workers; `rows` as of `tuned`."""
+    """Returns a table by network, gradients and number of workers."""
     groups = workers_groups(rows)
     lines = head("network | gradients | workers")
     for net, run, baseline in by_net(groups):
@@ -109,10 +101,7 @@ def workers_groups(rows):
 
 
 def budgets(rows):
-    """Returns accuracy and bytes by network and number of workers, for runs with known bytes.
-
-    Args: as of `tuned`.
-    """
+    """Returns accuracy and bytes by network and number of workers."""
     groups = budgets_groups(rows)
     lines = head("network | gradients | workers | times fewer bytes")
     for net, run, baseline in by_net(groups):
@@ -155,7 +144,7 @@ def times_fewer_bytes(found):
 
 
 def by_net(groups):
-    """Yields triples of a network, a run with seed 0, and the float gradients' rows by seed.
+    """Yields a network, a run with seed 0, and the float gradients' rows by seed.
 
     With batch norm, the float gradients have the same number of workers.
     """
@@ -171,7 +160,7 @@ def by_net(groups):
 
 
 def _workers_text(run):
-    """Returns the number of workers as text, "any" if the number does not matter."""
+    """Returns the number of workers, "any" if the number does not matter."""
     is_any = run.gradients == FLOAT and run.net not in WITH_BATCH_NORM
     return "any" if is_any else str(run.num_nodes)
 
@@ -180,7 +169,7 @@ def _is_of(run, table):
     """Returns True if a run belongs to a table; the table of workers has batches of 128."""
     if run.batch_size == 128:
         return False
-    # All other tables have the small CNN, batches of 256 and float32, except for the grouped field.
+    # Other tables have the small CNN, batches of 256 and float32, except for the grouped field.
     usual = {"net": "small_cnn", "batch_size": 256, "precision": PRECISIONS[0]}
     if table == "kinds":
         usual["net"] = run.net if run.net in KINDS else None
@@ -191,7 +180,7 @@ def _is_of(run, table):
 
 
 def _by_seed(rows, belongs):
-    """Returns {run with seed 0: {seed: row}} of the runs that belong to a table."""
+    """Returns {run with seed 0: {seed: row}} of a table's runs."""
     groups = collections.defaultdict(dict)
     for run, row in rows.items():
         if belongs(run):
@@ -200,13 +189,13 @@ def _by_seed(rows, belongs):
 
 
 def head(first):
-    """Returns the two lines that begin a table, with the titles of its first columns."""
+    """Returns the two lines that begin a table."""
     titles = f"{first} | {TITLES}"
     return [f"| {titles} |", "|" + "---|" * (titles.count("|") + 1)]
 
 
 def line(first, found, baseline):
-    """Returns the line of a table for the rows of a way and its float baseline, dicts by seed."""
+    """Returns the line of a way's rows and its float baseline, dicts by seed."""
     cells = [*first, str(len(found))]
     for name in ("accuracy", "average_accuracy"):
         cells.append(mean([100 * row[name] for row in found.values()], 2))
@@ -227,15 +216,9 @@ def difference(found, baseline, name, factor=100, digits=2):
     """Returns the mean difference to a baseline with the same seeds, and p of the paired test.
 
     Args:
-        found: dict from seed to row, a dict.
-        baseline: the same for the baseline; `found` itself, or a dict without any of the seeds, has
-            no difference.
-        name: the quantity in the rows.
-        factor: multiplies the quantity. Default 100, for percentage points.
-        digits: digits after the point. Default 2.
-
-    Returns:
-        List of two texts.
+        found: {seed: row}.
+        baseline: the same; `found` itself, or a dict without any of the seeds, has no difference.
+        factor: multiplies the quantity; 100 for percentage points.
     """
     seeds = sorted(found.keys() & baseline.keys())
     if found is baseline or not seeds:

@@ -28,11 +28,7 @@ _OPTIMIZERS = {
 
 
 class CosineDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Learning rate that falls along half a cosine to 0, from a start that can be set again.
-
-    Args:
-        steps: integer, step at which the rate is 0.
-    """
+    """Learning rate that falls along half a cosine to 0, from a start that can be set again."""
 
     def __init__(self, steps):
         self._steps = steps
@@ -47,8 +43,6 @@ def load(net, raw_dir, images):
     """Returns {"train", "held_out", "test"}: (images, labels), as `fashion` and `source_text` load.
 
     Args:
-        net: name of the network to train.
-        raw_dir: folder with the archives of Fashion-MNIST.
         images: number of training images; the next 5,000 are held out to choose rates.
     """
     if net in TEXT_NETS:
@@ -64,11 +58,7 @@ def load(net, raw_dir, images):
 
 
 class _Received(keras.callbacks.Callback):
-    """Records the bytes of every tenth step.
-
-    Args:
-        strategy: `TernGradStrategy`.
-    """
+    """Records the bytes of every tenth step."""
 
     def __init__(self, strategy):
         super().__init__()
@@ -82,18 +72,13 @@ class _Received(keras.callbacks.Callback):
 
     @property
     def compression(self):
-        """Returns bytes of float32 gradients divided by received bytes, over all recorded steps."""
+        """Returns bytes of float32 gradients divided by received bytes."""
         received = sum(traffic.received_bytes for traffic in self._traffic)
         return sum(traffic.float32_bytes for traffic in self._traffic) / received if received else 1
 
 
 class Trainer:
-    """Training function of all runs of one shape.
-
-    Args:
-        shape: `Run`; its rate and seed are not used.
-        data: result of `load`.
-    """
+    """Training function of all runs of one shape, on the data of `load`."""
 
     def __init__(self, shape, data):
         self._shape, self._data = shape, data
@@ -104,7 +89,7 @@ class Trainer:
         float_pass = options.pop("float_pass", None)
         if float_pass is not None:
             options["float_steps"] = lambda step: step // steps % float_pass == float_pass - 1
-        # Streams tell what sparse codes take; the codes are those of any lossless wire.
+        # Streams have the size of sparse codes; the codes are those of any lossless wire.
         wire = options.pop("wire", "sparse" if "bits_per_element" in options else "auto")
         self._strategy = terngrad_tf.TernGradStrategy(
             shape.num_nodes, wire=wire, quantization=terngrad_tf.Quantization(**options)
@@ -128,9 +113,8 @@ class Trainer:
         Returns:
             Dict with "training_loss" of the last epoch; "accuracy" and "loss" of the final weights
             on test images; "average_accuracy" and "average_loss" of their moving average;
-            "held_out_loss" of the final weights; "compression", the factor by which a worker
-            receives fewer bytes than with float32 gradients if each worker is a separate host; and
-            "seconds". Losses that are not finite are None.
+            "held_out_loss" of the final weights; "compression", the factor of saved bytes if each
+            worker is a separate host; and "seconds". Losses that are not finite are None.
         """
         start = time.perf_counter()
         self._rate.start.assign(rate)
@@ -172,11 +156,11 @@ class Trainer:
 
 
 def perform(runs, rows, data):
-    """Trains the runs that are missing.
+    """Trains the missing runs.
 
     Args:
-        runs: list of `Run`, in which runs of one shape follow each other.
-        rows: `Rows`, which the results are added to.
+        runs: runs of one shape follow each other.
+        rows: `Rows` that receives the results.
         data: function of a network's name that returns the result of `load`.
     """
     missing = [run for run in runs if run not in rows]

@@ -11,7 +11,7 @@ _FLOAT = {"grad_bits": 32}
 _TERNARY = {"rotate": False}
 _FOUR_BITS = {**_TERNARY, "grad_bits": 4, "clip_factor": "auto"}
 _WHOLE = {"sparse_as_dense": True}
-# {name: (options of the strategy, options of `DiLoCo` or None)}; outer: rate and momentum.
+# {name: (options of the strategy, options of `DiLoCo` or None)}; outer: rate, momentum.
 WAYS = {
     BASELINE: (_FLOAT, None),
     "every step, ternary": (_TERNARY, None),
@@ -39,7 +39,7 @@ def table(runs):
     """Returns means over seeds at each way's best rate, with minimum and maximum, as Markdown.
 
     Args:
-        runs: list of dicts with "way", "rate", "seed", "bits" (per character of the test text),
+        runs: dicts with "way", "rate", "seed", "bits" (per character of the test text),
             "held_out_bits", which choose the rate, "training_bits" and "received_bytes".
     """
     groups = _by_way(runs)
@@ -64,7 +64,7 @@ def table(runs):
 
 
 def rates(runs):
-    """Returns test bits per character by way and rate, for ways with several rates, as Markdown."""
+    """Returns test bits per character by way and rate as Markdown, for ways with several rates."""
     groups = _by_way(runs)
     lines = ["| exchange | bits a character, by rate |", "|---|---|"]
     for way in filter(groups.get, WAYS):

@@ -22,15 +22,9 @@ _WARM_UP = 0.05
 def load(path):
     """Reads a text as numbers of its characters, in three parts.
 
-    Args:
-        path: text file, UTF-8.
-
     Returns:
         ({"train": int32 [n], "held_out": ..., "test": ...}, number of different characters): eight
         tenths, one tenth and one tenth of the text.
-
-    Raises:
-        SystemExit: the file is missing, is not text, or is too short for the parts.
     """
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8")
@@ -68,17 +62,14 @@ def train(parts, num_letters, way, rate, seed, steps):
     """Trains from the start and tests the final weights.
 
     Args:
-        parts: the text, first result of `load`.
-        num_letters: number of different characters.
-        way: name in `WAYS`.
+        parts: first result of `load`.
+        way: in `WAYS`.
         rate: highest rate of AdamW.
         seed: fixes the initial weights and the pieces of text.
-        steps: number of training steps.
 
     Returns:
-        Dict with "bits" and "held_out_bits", the cross-entropy per character of these parts of the
-        text, "training_bits", its mean over the last tenth of the steps, and "received_bytes" per
-        step.
+        Dict with "bits" and "held_out_bits", the cross-entropy per character of these parts,
+        "training_bits", its mean over the last tenth of the steps, and "received_bytes" per step.
     """
     options, local = WAYS[way]
     options = dict(options)

@@ -7,19 +7,15 @@ import sys
 
 
 def measure(module, cells, rounds, *options):
-    """Runs `python -m benchmarks.MODULE --cell=CELL` for all cells, one round after the other.
+    """Runs `python -m benchmarks.MODULE --cell=CELL` for all cells, in rounds.
 
     Args:
-        module: a module of `benchmarks`; prints a JSON line per cell.
-        cells: list of tuples; `--cell` joins each tuple with commas.
-        rounds: number of processes per cell.
+        module: prints a JSON line per cell.
+        cells: tuples; `--cell` joins each with commas.
         options: further flags.
 
     Returns:
-        Dict from cell to a list of the lines' contents, one per round.
-
-    Raises:
-        RuntimeError: a process failed.
+        {cell: the lines' contents, one per round}.
     """
     results = {cell: [] for cell in cells}
     for _ in range(rounds):

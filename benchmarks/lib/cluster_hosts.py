@@ -15,7 +15,7 @@ import tempfile
 from benchmarks.lib import delayed_links, encrypted_links
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Part of the name of an encrypted link.
+# Marks an encrypted link.
 WIREGUARD = "wireguard"
 NETNS = pathlib.Path(__file__).with_name("netns.sh")
 
@@ -29,14 +29,13 @@ class Network:
 
     Args:
         prefix: 1 to 6 letters that no other network of this machine uses.
-        subnet: first three numbers of the hosts' addresses, also used by no other network.
-        num_hosts: number of hosts.
+        subnet: first three numbers of the hosts' addresses, also unique.
     """
 
     def __init__(self, prefix, subnet, num_hosts):
         self.prefix, self.subnet, self.num_hosts = prefix, subnet, num_hosts
         self._inside = subnet
-        # Function that delays all packets for a number of seconds.
+        # Function that delays all packets by seconds.
         self.stall = None
 
     @contextlib.contextmanager
@@ -95,7 +94,7 @@ class Network:
         return f"{self.prefix}e{index}"
 
     def on_host(self, index, command):
-        """Returns the command, a list of str, that runs a command on a host."""
+        """Returns the command that runs a command on a host."""
         return ["ip", "netns", "exec", f"{self.prefix}{index}", *command]
 
     def cut(self, index):
@@ -108,7 +107,7 @@ class Network:
 
     @contextlib.contextmanager
     def split(self, part):
-        """Stops packets between the hosts of `part`, by index, and the others in this context."""
+        """Stops packets between the hosts of `part`, by index, and the others."""
         other = f"{self.prefix}b2"
         subprocess.run(["ip", "link", "add", other, "type", "bridge"], check=True)
         try:
@@ -121,12 +120,7 @@ class Network:
 
     @contextlib.contextmanager
     def processes(self, port, commands):
-        """Starts a worker of the cluster `addresses(port)` on each host; yields their `Process`es.
-
-        Args:
-            port: TCP port.
-            commands: list of str per host.
-        """
+        """Starts a worker of the cluster `addresses(port)` on each host; yields `Process`es."""
         started = []
         try:
             for index, command in enumerate(commands):
@@ -146,15 +140,15 @@ class Network:
 
     @contextlib.contextmanager
     def workers(self, port, groups, commands_of):
-        """Starts processes of `step_server.serve` on each host, ready to step, in this context.
+        """Starts processes of `step_server.serve` on each host, ready to step.
 
         Args:
-            port: TCP port of the first group; each further group takes the next port.
+            port: TCP port of the first group; each further group takes the next.
             groups: tuples of the modes that share a process.
-            commands_of: function from such a tuple and its port to the commands of all hosts.
+            commands_of: function from such a tuple and its port to all hosts' commands.
 
         Yields:
-            Function from a mode and a number of steps to the answers of the hosts.
+            Function from a mode and a number of steps to the hosts' answers.
         """
         with contextlib.ExitStack() as stack:
             hosts_of = {}
@@ -225,11 +219,7 @@ class Process:
         self._process.stdin.flush()
 
     def answer(self):
-        """Waits for the next JSON object.
-
-        Raises:
-            RuntimeError: the process ended; the message holds the end of its errors.
-        """
+        """Waits for the next JSON object; RuntimeError if the process ended."""
         for line in self._process.stdout:
             if line.startswith("{"):
                 return json.loads(line)

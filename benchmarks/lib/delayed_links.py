@@ -23,14 +23,14 @@ _IPV4 = 4
 
 @contextlib.contextmanager
 def up(interfaces, round_trip):
-    """Creates interfaces of linked hosts in this context; callers may move them to namespaces.
+    """Creates interfaces of linked hosts; callers may move them to namespaces.
 
     Args:
         interfaces: names. The i-th of N gets the packets to IPv4 addresses that end in i + 1.
         round_trip: seconds from one host to another and back.
 
     Yields:
-        Function that delays all packets for a number of seconds from its call on; none is lost.
+        Function that delays all packets for seconds from its call on; none is lost.
 
     Raises:
         OSError: /dev/net/tun is missing or not permitted.
@@ -64,7 +64,7 @@ def forward(devices, delay, commands):
     Args:
         devices: file descriptors of the hosts' TUN devices.
         delay: seconds that a packet takes.
-        commands: text file; each line is a number of seconds that delays all packets.
+        commands: text file; a line delays all packets by a number of seconds.
     """
     on_the_way = collections.deque()
     stalled_until = 0.0

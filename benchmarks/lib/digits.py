@@ -14,9 +14,6 @@ def load(image_size):
     Returns:
         {"train": (images, labels), "test": ...}: images float32 in [-1, 1] with one channel, labels
         int32.
-
-    Raises:
-        ValueError: the size is neither.
     """
     images, labels = digits.read_digits()
     if image_size == digits.SOURCE_SIDE:

@@ -20,10 +20,10 @@ class Host:
     """A host.
 
     Attributes:
-        before: command, list of str, that runs a command on the host.
-        interface: name of the WireGuard interface, which `up` creates.
+        before: command that runs a command on the host.
+        interface: WireGuard interface, which `up` creates.
         outside: address by which others reach the host.
-        inside: address of the host behind WireGuard.
+        inside: address behind WireGuard.
     """
 
     before: list
@@ -40,11 +40,7 @@ class Host:
 
 @contextlib.contextmanager
 def up(hosts):
-    """Connects each `Host` to all others' inside addresses in this context.
-
-    Raises:
-        OSError: a program of WireGuard is not installed, or does not start.
-    """
+    """Connects each `Host` to all others' inside addresses in this context."""
     for program in ("wireguard-go", "wg"):
         if shutil.which(program) is None:
             raise OSError(

@@ -8,15 +8,13 @@ import slim_data
 
 
 def load(raw_dir, num_examples):
-    """Reads the first training images and all 10,000 test images.
+    """Reads the first training images, at most 60,000, and all 10,000 test images.
 
     Args:
         raw_dir: folder with the four official archives.
-        num_examples: number of training images, at most 60,000.
 
     Returns:
-        {"train": (images, labels), "test": ...}: images float32 [n, 28, 28, 1] in [-1, 1], labels
-        int32 [n].
+        {"train": (images, labels), "test": ...}: float32 [n, 28, 28, 1] in [-1, 1], int32 [n].
     """
     builder = slim_data.find_builder("fashion_mnist")(raw_dir)
     found = {}

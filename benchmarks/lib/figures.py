@@ -7,11 +7,9 @@ import platform
 
 
 def write_json(path, figures):
-    """Writes figures to another file and renames it, so that a broken run leaves no half file.
+    """Writes figures to another file and renames it: a broken run leaves no half file.
 
-    Args:
-        path: the file.
-        figures: dict of JSON values; the function adds the machine and its number of cores.
+    Adds the machine and its number of cores.
     """
     path = pathlib.Path(path)
     content = {"machine": platform.platform(), "cores": os.cpu_count(), **figures}
@@ -21,15 +19,11 @@ def write_json(path, figures):
 
 
 def read_finished(path, settings, name="runs"):
-    """Reads the finished runs of a file, if the file exists.
+    """Reads the finished runs of a file of `write_json`, if it exists.
 
     Args:
-        path: the file, written by `write_json` with `{"settings": settings, name: list}`.
-        settings: the settings that all runs of a file share.
-        name: name of the list. Default "runs".
-
-    Returns:
-        List, empty if there is no file.
+        settings: those that all runs of a file share.
+        name: of the list in the file.
 
     Raises:
         SystemExit: the file's runs had other settings, so that no table can hold both.

@@ -10,7 +10,7 @@ _RESULTS = ROOT / "benchmarks/results"
 
 
 def commands() -> dict[str, pathlib.Path]:
-    """Returns a dict from `benchmarks.NAME`, for each benchmark that users start, to its file."""
+    """Returns {`benchmarks.NAME`: file} of each benchmark that users start."""
     found = {}
     for path in sorted((ROOT / "benchmarks").rglob("*.py")):
         is_program = re.search(r"^if __name__ == ", path.read_text(encoding="utf-8"), re.MULTILINE)
@@ -28,14 +28,14 @@ def pages(text: str) -> list[pathlib.Path]:
 
 
 def files(path: pathlib.Path) -> list[str]:
-    """Returns the names in benchmarks/results/ that the study of a benchmark's file holds."""
+    """Returns the names in benchmarks/results/ that a benchmark's study holds."""
     study = path.parent.glob("*.py") if path.name == "__main__.py" else [path]
     text = "".join(file.read_text(encoding="utf-8") for file in study)
     return sorted(file.name for file in _RESULTS.iterdir() if file.name in text)
 
 
 def table(folder: str) -> str:
-    """Returns the table in Markdown, with links from a page in the folder `folder` of docs/."""
+    """Returns the table in Markdown, with links from the folder `folder` of docs/."""
     lines = ["| command | question | figures | pages |", "|---|---|---|---|"]
     for name, path in commands().items():
         about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))).split("\n")[0]

@@ -23,12 +23,7 @@ def inks(page):
 
 
 def frame(panel, axis="y"):
-    """Keeps the two axes of a panel's frame, and draws grid lines from one of them.
-
-    Args:
-        panel: Matplotlib's axes.
-        axis: "x" or "y". Default "y".
-    """
+    """Keeps the two axes of a panel's frame, and draws grid lines from one of them."""
     panel.grid(axis=axis, linewidth=0.6)
     panel.spines[["top", "right"]].set_visible(False)
 
@@ -41,13 +36,7 @@ def in_decades(axis):
 
 
 def write(draw, folder, name):
-    """Writes NAME_light.svg and NAME_dark.svg to a folder.
-
-    Args:
-        draw: function from a page to a figure.
-        folder: path.
-        name: string.
-    """
+    """Writes NAME_light.svg and NAME_dark.svg to a folder."""
     # Text stays text, and equal figures give equal files.
     with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": "terngrad_tf"}):
         for page in PAGES:

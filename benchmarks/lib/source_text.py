@@ -14,23 +14,18 @@ PACKAGES = (
     *("scipy", "sklearn", "tensorboard", "tensorflow"),
 )
 LENGTH = 128
-# Of ten files, this many are for training and held out; the others are for testing.
+# Tenths of the files for training; the others are for testing.
 _TRAINING_TENTHS = 7
 
 
 def load(num_training, num_test):
     """Reads snippets of the packages' Python files, the same number per package.
 
-    Args:
-        num_training: integer, a multiple of the number of `PACKAGES`.
-        num_test: the same.
+    The numbers must be multiples of the number of `PACKAGES`.
 
     Returns:
-        {"train": (bytes, labels), "test": ...}: int32 [n, LENGTH] in 0..255, and int32 [n]. The two
-        come from different files; the order of both is always the same.
-
-    Raises:
-        ValueError: a package has too few snippets.
+        {"train": (bytes, labels), "test": ...}: int32 [n, LENGTH] in 0..255, and int32 [n], of
+        different files, always in the same order.
     """
     counts = {"train": num_training // len(PACKAGES), "test": num_test // len(PACKAGES)}
     found = {"train": [], "test": []}

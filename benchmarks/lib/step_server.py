@@ -18,8 +18,8 @@ def serve(interface, step_of_mode):
 
     Args:
         interface: the network interface to watch.
-        step_of_mode: dict from name to a function that runs one step to its end, or several steps,
-            given by its attribute `num_steps`.
+        step_of_mode: dict from name to a function that runs one step to its end, or as many as its
+            attribute `num_steps` says.
     """
     print(json.dumps({"ready": sorted(step_of_mode)}), flush=True)
     for line in sys.stdin:
@@ -32,7 +32,7 @@ def serve(interface, step_of_mode):
             "seconds": time.perf_counter() - start,
             "cpu_seconds": time.process_time() - cpu_start,
         }
-        # All data of these steps has arrived when all hosts pass.
+        # When all hosts pass, all data has arrived.
         time.sleep(0.05)
         spent["received"] = received_bytes(interface) - before
         num_steps = int(count) * getattr(step, "num_steps", 1)

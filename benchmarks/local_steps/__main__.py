@@ -91,7 +91,7 @@ def train(data_dir, folder, way, rate, seed):
 
 
 def evaluate(data_dir, checkpoint, averages):
-    """Returns test accuracy and loss of a checkpoint's weights or of their moving average."""
+    """Returns test accuracy and loss of a checkpoint's weights or moving average."""
     import keras
 
     import slim_data
@@ -102,7 +102,7 @@ def evaluate(data_dir, checkpoint, averages):
     model, _ = evaluator.restore_network(checkpoint, run, averages)
     bare = keras.Model(model.inputs, model.outputs)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    # The model's loss would include the network's weight decay.
+    # Without the network's weight decay.
     entropy = keras.metrics.SparseCategoricalCrossentropy("cross_entropy", from_logits=True)
     bare.compile(loss=loss, metrics=["accuracy", entropy])
     examples = slim_data.load("mnist", str(data_dir), "test", 500, IMAGE_SIZE, False)

@@ -15,7 +15,7 @@ import tensorflow as tf
 from benchmarks.time_to_accuracy import tensorflow_worker, workload
 from terngrad_tf import DiLoCo, TernGradStrategy
 
-# Steps before the clock starts: "auto" measures in the first, and each mode has exchanged.
+# Before the clock starts: "auto" measures, and each mode has exchanged.
 _BEFORE = 32
 
 

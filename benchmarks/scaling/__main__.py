@@ -56,15 +56,15 @@ COMMAND = "python -m benchmarks.scaling"
 PREFIX = "tgs"
 SUBNET = "10.82.0"
 PORT = 4711
-# Size of one bucket, with which codec and transport are measured.
+# Size of the measured bucket.
 ELEMENTS = 4 * 2**20
 SMALL_ROUNDS = 50
-# Numbers of small collectives within one call: few and many.
+# Small collectives within one call: few and many.
 REPEATS = (1, 41)
 
 
 class InstantProcesses:
-    """Replaces `ProcessGroup`: all other hosts send the same data as this host, at once."""
+    """Replaces `ProcessGroup`: all other hosts send the same data at once."""
 
     rank = 0
 
@@ -91,7 +91,7 @@ def instant_context(num_hosts):
 
 
 def codec_seconds(num_workers, wire):
-    """Returns the measured seconds per element of a host's codec for a wire."""
+    """Returns the measured seconds per element of a host's codec."""
     import tensorflow as tf
 
     from terngrad_tf.distribute import Quantization
@@ -127,7 +127,7 @@ def transport_seconds(strategy):
 
     Returns:
         Dict of seconds: per `byte` of a large message, per small `message`, to start a
-        `collective`, and `beside`, for an additional small message at the same time.
+            `collective`, and `beside`, for an additional small message at the same time.
     """
     import tensorflow as tf
 
@@ -204,8 +204,7 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
     """Returns the expected seconds of an exchange of AlexNet's gradients.
 
     Args:
-        num_workers: N.
-        costs: dict of `transport_seconds` with `codec`, seconds per element by mode and N.
+        costs: dict of `transport_seconds` with `codec`, seconds per element by mode and number.
         rate: rate of the links in bytes per second.
         slowdown: factor on the measured times of codec and transport.
 
@@ -247,7 +246,7 @@ def exchange_seconds(num_workers, costs, rate, slowdown=1.0):
 
 
 def _measure_step(num_hosts):
-    """Returns the median milliseconds of AlexNet's steps on hosts of this machine, by mode."""
+    """Returns the median seconds of AlexNet's steps on hosts of this machine, by mode."""
     network = cluster_hosts.Network(PREFIX, SUBNET, num_hosts)
     # Separate processes, as in benchmarks/cluster/__main__.py.
     groups = (("no_exchange", *tables.WIRES), ("float32",))
@@ -298,15 +297,7 @@ def _work():
 
 
 def measure(workers, hosts):
-    """Measures the costs and the steps of the check.
-
-    Args:
-        workers: numbers of workers of the prediction.
-        hosts: numbers of hosts of the check.
-
-    Returns:
-        Dict of costs, and a list of rows, see `tables`.
-    """
+    """Measures the costs and the check; returns costs and rows, see `tables`."""
     rate = _RATE.value * 1e6 / 8
     costs = _measure_transport()
     costs["codec"] = {

@@ -7,7 +7,7 @@ from matplotlib import pyplot as plt
 from benchmarks.lib import pages
 from benchmarks.scaling import tables
 
-# Colour on light pages, colour on dark pages, width of the line, marker.
+# Colours on light and dark pages, width of the line, marker.
 MODES = {
     "float32": ("#8a6d00", "#d9b23c", 1.5, "s"),
     "ternary": ("#0b62c4", "#58a6ff", 3.0, "o"),
@@ -16,12 +16,7 @@ MODES = {
 
 
 def draw(rows, page):
-    """Returns a figure of expected steps, with crosses at the steps that were measured.
-
-    Args:
-        rows: list of dicts, see `tables`.
-        page: "light" or "dark".
-    """
+    """Returns a figure of expected steps, with crosses at the steps that were measured."""
     with pages.inks(page) as ink:
         figure, panel = plt.subplots(figsize=(5, 3.6))
         for mode, (*inks, width, marker) in MODES.items():

@@ -23,7 +23,7 @@ def checked(rows):
 
 
 def predictions(rows):
-    """Returns a Markdown table of expected steps, a line per number of hosts."""
+    """Returns a Markdown table of expected steps."""
     titles = " | ".join(f"{mode}, ms | times faster" for mode in WIRES)
     lines = [f"| hosts | float32, ms | {titles} |", "|---" * (2 + 2 * len(WIRES)) + "|"]
     for hosts, float32 in predicted(rows, "float32").items():
@@ -36,7 +36,7 @@ def predictions(rows):
 
 
 def checks(rows):
-    """Returns a Markdown table of expected and measured steps on hosts of one machine."""
+    """Returns a Markdown table of expected and measured steps."""
     lines = [
         "| hosts of this machine | gradients | expected, ms | measured, ms | ratio |",
         "|---|---|---|---|---|",

@@ -42,7 +42,7 @@ QUANTITIES = {
     "test_loss": ("test loss", 1, 4),
     "training_loss": ("training loss", 1, 4),
 }
-# Baselines of every other way: a way, its weights, and True if it takes no epoch.
+# Baselines: a way, its weights, and True if it takes no epoch.
 BASELINES = (
     ("phase 1", "moving average", True),
     ("phase 1", "mean of 20", True),
@@ -93,8 +93,8 @@ def results(runs, task):
 def table(found):
     """Returns mean and standard deviation over seeds: a row per way, weights and length.
 
-    The last columns count the runs whose test loss is below that of each of `BASELINES`, after the
-    same number of epochs or after none.
+    The last columns count the runs with a lower test loss than each of `BASELINES`, after the same
+    number of epochs or after none.
     """
     columns = list(itertools.product(NOISES, QUANTITIES))
     heads = [f"{QUANTITIES[quantity][0]}{NOISES[noise]}" for noise, quantity in columns]
@@ -121,7 +121,7 @@ def table(found):
 
 
 def cell(values, digits):
-    """Returns the mean of values, with their standard deviation if there are several."""
+    """Returns the mean of values, with their standard deviation if several."""
     if not values:
         return ""
     mean = f"{statistics.mean(values):.{digits}f}"

@@ -96,7 +96,7 @@ def figures_of(folder, checkpoint):
     model = models.build(NET, 10)
     tf.train.Checkpoint(model=model).restore(checkpoint).expect_partial()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    # The network's own loss would include its weight decay.
+    # The network's own loss includes its weight decay.
     bare = keras.Model(model.inputs, model.outputs)
     bare.compile(loss=loss, metrics=["accuracy", loss_metric()])
     test = bare.evaluate(examples(folder, "test"), verbose=0, return_dict=True)
@@ -159,7 +159,7 @@ def second_phase(folder, seed, way):
             data_dir=str(folder / "data"),
             pretrained_weight_path=str(folder / "phase_1"),
             pca_mat_path=str(folder / "subspace.safetensors"),
-            # Every difference from phase 1 is then an effect of phase 2.
+            # Then every difference is an effect of phase 2.
             start_at="last",
             epochs=1,
             num_nodes=NUM_WORKERS,

@@ -12,8 +12,8 @@ class PhaseTwo:
     """A variant of training in the subspace.
 
     Args:
-        from_average: True to start at the moving average, False to start at the final weights.
-        batch_size: images per step; `FULL` takes all images.
+        from_average: True to start at the moving average, False at the final weights.
+        batch_size: images per step; `FULL` takes all.
         sgd: True for P-SGD, at phase 1's rate falling to 0; False for P-BFGS.
     """
 
@@ -36,17 +36,12 @@ class Task:
     """Phase 1 of a network, and the ways to continue.
 
     Args:
-        title: title in the tables.
-        net: name of the network.
-        image_size: height and width of the images in pixels.
         num_examples: number of training images, the first of the data set; None takes all digits.
-        batch_size: images per step.
-        epochs: passes through the training images.
         learning_rate: constant through phase 1.
         weight_decay: L2 factor of the kernels, in both phases.
         snapshot_every: steps from one snapshot to the next.
         lengths: epochs after phase 1 at which every way is tested.
-        phase_two: names of the variants of training in the subspace.
+        phase_two: names in `PHASE_TWO`.
     """
 
     title: str

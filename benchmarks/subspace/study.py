@@ -22,7 +22,7 @@ _NUM_TRAINING_IMAGES = 5000  # for the training loss
 class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Learning rate that falls linearly to 0 between two steps, which can be set again.
 
-    One compiled training function thus serves every schedule of the study.
+    One compiled training function thus serves every schedule.
     """
 
     def __init__(self, rate):
@@ -42,13 +42,7 @@ class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def noisy_labels(labels, share, seed):
-    """Returns a copy with a random share of the labels replaced by other classes.
-
-    Args:
-        labels: int32 array [n].
-        share: share to replace, in [0, 1].
-        seed: fixes the choice.
-    """
+    """Returns a copy of int32 labels [n] with a share in [0, 1] replaced by other classes."""
     rng = np.random.default_rng(seed)
     wrong = rng.permutation(len(labels))[: round(share * len(labels))]
     noisy = labels.copy()
@@ -57,11 +51,7 @@ def noisy_labels(labels, share, seed):
 
 
 class MovingAverage(keras.callbacks.Callback):
-    """The programs' moving average of weights, with a decay of min(0.9999, (1 + n) / (10 + n)).
-
-    Args:
-        weights: list of `keras.Variable`.
-    """
+    """The programs' moving average of weights, with a decay of min(0.9999, (1 + n) / (10 + n))."""
 
     def __init__(self, weights):
         super().__init__()
@@ -85,7 +75,7 @@ class MovingAverage(keras.callbacks.Callback):
 
     @tf.function
     def _update(self):
-        # After the first step, the average holds nothing of the initial weights.
+        # After the first step, the average holds none of the initial weights.
         decay = tf.minimum(EMA_MOMENTUM, (1 + self._count) / (10 + self._count))
         decay = tf.where(self._count > 0, decay, 0.0)
         for average, weight in zip(self._average, self._weights, strict=True):
@@ -105,12 +95,7 @@ def assign(variables, arrays):
 
 
 class Study:
-    """A task and its compiled training, for any seeds and shares of wrong labels.
-
-    Args:
-        task: `settings.Task`.
-        raw_dir: folder with the archives of Fashion-MNIST.
-    """
+    """A task and its compiled training, for any seeds and shares of wrong labels."""
 
     def __init__(self, task, raw_dir):
         self._task = task
@@ -146,10 +131,9 @@ class Study:
 
         Yields:
             Dicts with "method", "weights" ("last", "moving average", or "mean of 20" snapshots),
-            "epochs" after phase 1, "training_loss" (cross-entropy on the training labels),
-            "test_loss", "test_accuracy", and "time", CPU seconds of training and of the components
-            relative to an epoch of phase 1. Building graphs, re-estimating batch-norm statistics
-            and testing do not count.
+            "epochs" after phase 1, "training_loss" on the training labels, "test_loss",
+            "test_accuracy", and "time", CPU seconds of training and components relative to an epoch
+            of phase 1.
         """
         images, labels = self._data["train"]
         self._train_data = images, noisy_labels(labels, noise, seed)
@@ -217,10 +201,8 @@ class Study:
         """Trains in the subspace; yields each length and the CPU seconds up to it.
 
         Args:
-            model: compiled model of the variant.
-            variant: `PhaseTwo`.
             rate: `LinearDecay` of P-SGD.
-            fresh: state of the model's optimizer before its first step.
+            fresh: initial state of the model's optimizer.
         """
         size = variant.batch_size or self._num_examples
         done, seconds = 0, 0.0
@@ -252,7 +234,7 @@ class Study:
         return fit(self._first, self._batches(self._task.batch_size), epochs, callbacks)
 
     def _batches(self, size):
-        # The compiled functions have one signature: batch sizes are not part of the type.
+        # Batch sizes are not part of the type: compiled functions have one signature.
         return (
             tf.data.Dataset.from_tensor_slices(self._train_data)
             .shuffle(self._num_examples, seed=self._seed)
@@ -272,12 +254,10 @@ class Study:
         """Returns a result of the network's current weights, with their batch-norm statistics.
 
         Args:
-            method: name of the way.
-            weights: name of the weights.
             epochs: epochs after phase 1.
             seconds: CPU seconds after phase 1.
         """
-        # Eager, because building a graph takes longer than this one pass.
+        # Eager: building a graph takes longer than this pass.
         tf.config.run_functions_eagerly(True)
         terngrad_tf.subspace.update_batch_norm(self._network, self._batches(self._num_examples))
         tf.config.run_functions_eagerly(False)

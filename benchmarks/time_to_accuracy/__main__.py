@@ -44,9 +44,9 @@ from benchmarks.time_to_accuracy import picture, tables, tensorflow_worker, work
 TEST_EVERY = 32
 FIRST_TEST = 96
 PREFIX, SUBNET, PORT = "tgr", "10.81.0", 4721
-# Two float32 steps of PowerSGD, and one that traces and compiles.
+# Two float32 steps of PowerSGD, and one that compiles.
 WARM_UP_STEPS = 3
-# A round of a mode that exchanges in every step is one step if more steps would take longer.
+# Longest round of more than one step.
 ROUND_SECONDS = 6.0
 
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with Fashion-MNIST's four archives.")
@@ -73,11 +73,7 @@ _IMAGES = flags.DEFINE_string("images", None, "Folder to draw time_to_accuracy_*
 
 
 class Workers:
-    """The processes of all hosts.
-
-    Args:
-        hosts_of: dict from mode to a list of `cluster_hosts.Process`.
-    """
+    """The processes of all hosts, {mode: list of `cluster_hosts.Process`}."""
 
     def __init__(self, hosts_of):
         self._hosts_of = hosts_of
@@ -103,7 +99,7 @@ class Workers:
 
 @contextlib.contextmanager
 def workers(link, modes, data_dir):
-    """Yields `Workers` on hosts that are joined by links of a rate, in this context."""
+    """Yields `Workers` on hosts with links of a rate, in this context."""
     threads = str(max(1, (os.cpu_count() or 1) // _HOSTS.value))
     kinds = {
         tuple(m for m in modes if _is_of_tensorflow(m)): "tensorflow",
@@ -163,7 +159,7 @@ def train(team, mode, rate, seed, link):
         seconds += team.steps(mode, TEST_EVERY)[0]
         if step == TEST_EVERY:
             row["first_seconds"] = seconds
-        # No mode is there before.
+        # Before, no mode has reached the accuracies.
         if step >= FIRST_TEST:
             row["steps"].append(step)
             row["accuracy"].append(team.accuracy(mode, "test"))
@@ -178,7 +174,7 @@ def time_steps(team, modes, link):
         begin(team, mode, 0.01, 0)
         local = any(word in mode for word in ("local", "diloco", "hivemind"))
         if local:
-            # Whole periods of local steps include their exchanges.
+            # Whole periods include their exchanges.
             seconds = team.steps(mode, TEST_EVERY)[0] / TEST_EVERY
         else:
             team.steps(mode, WARM_UP_STEPS - 1)
@@ -187,7 +183,7 @@ def time_steps(team, modes, link):
         counts[mode] = TEST_EVERY if local else most
         rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / seconds / counts[mode])))
     for number in range(max(rounds.values())):
-        # Each mode starts a round in turn: leftovers in the links' queues meet all modes alike.
+        # Leftovers in the links' queues must meet all modes alike.
         first = number % len(modes)
         for mode in modes[first:] + modes[:first]:
             if number < rounds[mode]:
@@ -212,7 +208,7 @@ def missing_trainings(rows):
 
 
 def write_data(folder):
-    """Writes the workers' input, a file each: images to train, to choose rates by, and to test."""
+    """Writes the workers' input: images to train, to choose rates by, and to test."""
     data = fashion.load(_RAW_DIR.value, 60_000)
     images, labels = data["train"]
     splits = {

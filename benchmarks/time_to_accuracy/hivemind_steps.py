@@ -12,13 +12,7 @@ _numbers = itertools.count()
 
 
 class Member:
-    """One worker's part in the trainings of a mode.
-
-    Args:
-        index: index of this worker.
-        count: number of workers.
-        host: this worker's address.
-    """
+    """One worker's part in the trainings of a mode."""
 
     def __init__(self, index, count, host):
         self._count = count
@@ -33,13 +27,7 @@ class Member:
         self._averager = None
 
     def prepare(self, module, optimizer, sync_every):
-        """Lets the steps of an optimizer average the weights; ends the training before.
-
-        Args:
-            module: the network.
-            optimizer: its optimizer.
-            sync_every: steps from one exchange to the next.
-        """
+        """Lets an optimizer average weights every `sync_every` steps; ends the training before."""
         if self._averager is not None:
             self._averager.shutdown()
         weights = [parameter.detach() for parameter in module.parameters()]
@@ -49,7 +37,7 @@ class Member:
             prefix=f"training_{next(_numbers)}",
             start=True,
             initial_group_bits="",
-            # The last member to arrive completes the group, which then begins.
+            # The last member completes the group, which then begins.
             min_group_size=self._count,
             target_group_size=self._count,
             min_matchmaking_time=1.0,

@@ -8,7 +8,7 @@ from benchmarks.lib import pages
 from benchmarks.time_to_accuracy import tables
 
 HOSTS = 2
-# Colour on light pages, colour on dark pages, width of the line, marker.
+# Colours on light and dark pages, width of the line, marker.
 MODES = {
     "ddp_float32": ("#8a6d00", "#d9b23c", 1.5, "s"),
     "ddp_fp16": ("#b3471f", "#ef8354", 1.5, "D"),
@@ -24,12 +24,7 @@ MODES = {
 def draw(rows, accuracy, page):
     """Returns a figure for 2 hosts.
 
-    The figure omits modes that did not reach the accuracy, and links without a timed step.
-
-    Args:
-        rows: list of dicts, see `tables`.
-        accuracy: in [0, 1].
-        page: "light" or "dark".
+    Omits modes that did not reach the accuracy, and links without a timed step.
     """
     with pages.inks(page):
         figure, panel = plt.subplots(figsize=(5, 5))

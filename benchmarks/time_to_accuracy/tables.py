@@ -45,7 +45,7 @@ NAMES = {
     "hivemind_32": "hivemind averaging, 32, 8 bits",
 }
 BASELINE = "ddp_float32"
-# Number of the first steps that send float32, by mode.
+# First steps that send float32, by mode.
 FLOAT_STEPS = {f"ddp_powersgd_{rank}": 2 for rank in (1, 2, 4)}
 
 
@@ -56,10 +56,9 @@ def trainings(rows, hosts, mode, link="none"):
 
 
 def best_rate(rows, hosts, mode):
-    """Returns the rate that is best on held-out images, in the mean of the seeds of all rates.
+    """Returns the rate that is best on held-out images, in the mean of all rates' common seeds.
 
-    Returns:
-        A float; None without a training.
+    None without a training.
     """
     held_out = collections.defaultdict(dict)
     for row in trainings(rows, hosts, mode):
@@ -101,7 +100,7 @@ def mean_steps(rows, hosts, mode, accuracy):
 
 
 def seconds_to(rows, hosts, link, mode, accuracy):
-    """Returns seconds to an accuracy over a link, steps times a step's time; None if unknown."""
+    """Returns seconds to an accuracy over a link: steps times a step's time; None if unknown."""
     milliseconds = {
         row["mode"]: row["milliseconds"]
         for row in rows
@@ -122,15 +121,10 @@ def measured_links(rows, hosts):
 
 
 def accuracies(rows, hosts, levels):
-    """Returns the final test accuracy and the steps to each level, a line per mode, as Markdown.
+    """Returns final test accuracy and steps to each level as Markdown, a line per mode.
 
-    Seeds are pairs: they fix initial weights and batches for all modes alike. Means are of the
-    seeds that all modes have; differences are of all pairs.
-
-    Args:
-        rows: list of dicts.
-        hosts: number of hosts.
-        levels: accuracies, in [0, 1].
+    Seeds are pairs: they fix initial weights and batches for all modes alike. Means are over the
+    seeds that all modes have, differences over all pairs.
     """
     titles = " | ".join(f"steps to {100 * level:g} %" for level in levels)
     lines = [
@@ -161,7 +155,7 @@ def _final_rows(rows, hosts, mode):
 
 
 def step_times(rows, hosts):
-    """Returns received KB and milliseconds of a step by link, a line per mode, as Markdown."""
+    """Returns received KB and milliseconds of a step by link as Markdown, a line per mode."""
     links = measured_links(rows, hosts)
     titles = " | ".join(f"{LINKS[link]}: ms" for link in links)
     lines = [f"| mode | KB received a step | {titles} |", "|---" * (2 + len(links)) + "|"]
@@ -182,13 +176,7 @@ def step_times(rows, hosts):
 
 
 def times(rows, hosts, levels):
-    """Returns seconds to accuracies by link, a line per mode, as Markdown.
-
-    Args:
-        rows: list of dicts.
-        hosts: number of hosts.
-        levels: accuracies, in [0, 1]; a cell has the seconds to each.
-    """
+    """Returns seconds to each level by link as Markdown, a line per mode."""
     links = measured_links(rows, hosts)
     titles = [LINKS[link] for link in links]
     lines = [f"| mode | {' | '.join(titles)} |", "|---" * (1 + len(links)) + "|"]
@@ -206,7 +194,7 @@ def times(rows, hosts, levels):
 def checks(rows, level):
     """Returns a line per training over its link: predicted and measured seconds.
 
-    The first steps trace functions; the prediction has the time of a step for all steps.
+    The first steps trace functions, which the prediction omits.
     """
     lines = [
         "| mode | link | s predicted | s measured | of which the first 32 steps |",
@@ -218,7 +206,7 @@ def checks(rows, level):
         steps = steps_to(row, level)
         predicted = seconds_to(rows, row["hosts"], row["link"], row["mode"], level)
         if steps is not None and predicted is not None:
-            # Scaled to this seed's steps, so that the comparison is of the time of a step.
+            # Scaled to this seed's steps, to compare the time of a step.
             predicted *= steps / mean_steps(rows, row["hosts"], row["mode"], level)
             measured = row["seconds"][row["steps"].index(steps)]
             seconds = [f"{value:,.1f}" for value in (predicted, measured, row["first_seconds"])]

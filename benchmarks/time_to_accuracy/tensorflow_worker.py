@@ -8,7 +8,7 @@ import sys
 
 from benchmarks.time_to_accuracy import worker, workload
 
-# Options of the strategy, and steps from one exchange to the next, 0: gradients in every step.
+# Options of the strategy, and steps to an exchange; 0: gradients in every step.
 MODES = {
     "float32": ({"grad_bits": 32}, 0),
     "four_bits": ({"grad_bits": 4}, 0),

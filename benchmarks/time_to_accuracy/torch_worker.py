@@ -102,12 +102,12 @@ def _prepare(mode, module, optimizer):
         )
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     elif name == "post_local_sgd":
-        # No synchronous steps first: on slow links these would take longer than all others.
+        # Synchronous steps first would take longest on slow links.
         state = post_localSGD_hook.PostLocalSGDState(
             None, None, start_localSGD_iter=0, post_local_gradient_allreduce=False
         )
         model.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
-        # Without warm-up steps, the averager would run after the first step, not after the period.
+        # Without warm-up, the averager would run after the first step.
         averager = PeriodicModelAverager(period=int(number), warmup_steps=int(number) - 1)
         optimizer = PostLocalSGDOptimizer(optimizer, averager)
     return model, optimizer
@@ -150,7 +150,7 @@ class Training:
 
     def logits(self, images):
         """Returns the logits without gradients."""
-        # Calls the module, because DistributedDataParallel would broadcast in its forward pass.
+        # DistributedDataParallel would broadcast in its forward pass.
         module = getattr(self._model, "module", self._model)
         with torch.no_grad():
             return module(torch.from_numpy(images)).numpy()

@@ -10,7 +10,7 @@ from torchft.coordination import LighthouseServer
 
 from benchmarks.time_to_accuracy import workload
 
-# Ports of the lighthouses, by the kind of local steps.
+# Ports of the lighthouses, by kind of local steps.
 PORTS = {"torchft_local_sgd": 4735, "torchft_diloco": 4736}
 _TIMEOUT = datetime.timedelta(minutes=30)
 
@@ -20,10 +20,7 @@ class Member:
 
     Args:
         name: a key of `PORTS`.
-        index: index of this worker.
-        count: number of workers.
-        first_host: address of the first worker's host, which runs the lighthouse.
-        host: this worker's address.
+        first_host: address of the host that runs the lighthouse.
     """
 
     def __init__(self, name, index, count, first_host, host):
@@ -37,13 +34,7 @@ class Member:
         self._store = self._manager = None
 
     def prepare(self, module, optimizer, sync_every):
-        """Lets the steps of an optimizer exchange; ends the training before.
-
-        Args:
-            module: the network.
-            optimizer: its optimizer.
-            sync_every: steps from one exchange to the next.
-        """
+        """Lets an optimizer exchange every `sync_every` steps; ends the training before."""
         if self._manager:
             self._manager.shutdown()
         self._store = distributed.TCPStore(self._host, 0, is_master=True, wait_for_workers=False)

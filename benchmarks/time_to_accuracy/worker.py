@@ -22,14 +22,14 @@ def serve(make, arguments):
     """Answers until the input ends.
 
     Args:
-        make: function from a mode, initial weights, name of an optimizer, first learning rate and
+        make: function from a mode, initial weights, an optimizer's name, first learning rate and
             number of steps to a training: an object with `step(images, labels)`, `finish()`, which
             waits for the last step, and `logits(images)`; all values are arrays.
-        arguments: list of str: index of this worker, number of workers, network interface, and the
-            folder with train_images.npy, train_labels.npy and so on.
+        arguments: this worker's index, number of workers, network interface, and folder with
+            train_images.npy and so on.
     """
     index, count, interface = int(arguments[0]), int(arguments[1]), arguments[2]
-    # Memory-mapped: all processes share the memory.
+    # All processes share the memory.
     files = pathlib.Path(arguments[3]).glob("*.npy")
     data = {file.stem: np.load(file, mmap_mode="r") for file in files}
     trainings, batches_of = {}, {}
@@ -45,7 +45,7 @@ def serve(make, arguments):
             batches_of[mode] = workload.batches(
                 len(data["train_images"]),
                 asked["seed"],
-                # Without an exchange, each worker takes the images of all.
+                # Without an exchange, a worker takes all images.
                 *((0, 1, count) if mode == workload.ALONE else (index, count)),
             )
         elif asked["do"] == "steps":
@@ -64,7 +64,7 @@ def _take_steps(count, training, batches, data, interface):
         training.step(data["train_images"][chosen], data["train_labels"][chosen])
     training.finish()
     seconds = time.perf_counter() - start
-    # All data of these steps has arrived when all hosts pass.
+    # When all hosts pass, all data has arrived.
     time.sleep(0.05)
     return {"seconds": seconds, "received": step_server.received_bytes(interface) - before}
 

@@ -1,7 +1,7 @@
 """The common workload of the benchmark of time to accuracy, independent of any framework.
 
-A LeNet without padding and with a wide dense layer: 1,686,508 weights. Initial weights, the order
-of the images and the schedule of the learning rate are the same for all modes.
+A LeNet without padding and with a wide dense layer: 1,686,508 weights. All modes share initial
+weights, order of images and learning rates.
 """
 
 import itertools
@@ -25,11 +25,10 @@ MOMENTUM = 0.9
 # AdamW's options, where Keras' and PyTorch's defaults differ.
 WEIGHT_DECAY, EPSILON = 0.004, 1e-7
 WARM_UP = 32
-# Outer optimizer of PyTorch's DiLoCo, with Nesterov momentum; the default of our DiLoCo with 32
-# steps.
+# PyTorch's DiLoCo, with Nesterov momentum, as our DiLoCo with 32 steps.
 OUTER_RATE, OUTER_MOMENTUM = 1.0, 0.5
 HELD_OUT = 5000
-# Mode of plain Keras in one process on the images of all workers.
+# Plain Keras in one process on the images of all workers.
 ALONE = "keras"
 
 
@@ -54,11 +53,10 @@ def learning_rate(highest, step, num_steps):
 def momentum(rate, last_rate):
     """Returns the momentum with which PyTorch's SGD takes the step of Keras' SGD.
 
-    Keras adds up `rate * gradient`, PyTorch gradients, which it multiplies by the rate of the step.
+    Keras adds up `rate * gradient`, PyTorch gradients, which it multiplies by the step's rate.
 
     Args:
-        rate: the step's learning rate.
-        last_rate: the learning rate of the step before; None in the first step.
+        last_rate: the rate of the step before; None in the first step.
     """
     return MOMENTUM if last_rate is None else MOMENTUM * last_rate / rate
 
@@ -69,11 +67,8 @@ def batches(num_images, seed, worker, num_workers, num_shares=1):
     Steps go through the images in a random order, which differs in each pass.
 
     Args:
-        num_images: number of images.
-        seed: integer; selects the order.
-        worker: index of the worker.
-        num_workers: number of workers.
-        num_shares: each worker takes this many shares of `BATCH_SIZE` images. Default 1.
+        seed: selects the order.
+        num_shares: each worker takes this many shares of `BATCH_SIZE` images.
     """
     size = BATCH_SIZE * num_shares
     batch = size * num_workers

@@ -48,7 +48,7 @@ class _HelpXML(argparse.Action):
         for action in parser.added:
             names = [name.lstrip("-") for name in action.option_strings] or [action.dest]
             default = action.default if action.default is not argparse.SUPPRESS else None
-            # What has a place instead of a name is no flag to those who ask for flags.
+            # XML readers ask for flags; positional arguments are none.
             place = {} if action.option_strings else {"positional": "yes"}
             flag = ElementTree.SubElement(root, "flag", place)
             for field, text in (

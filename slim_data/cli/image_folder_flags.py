@@ -17,7 +17,7 @@ SPLITS = ("validation", "train")
 def add_arguments(
     parser: argparse.ArgumentParser, *, train_shards: int, validation_shards: int, num_threads: int
 ) -> None:
-    """Adds the common arguments to an `argparse` parser, with the given defaults."""
+    """Adds the common arguments to a parser, with the given defaults."""
     for split in ("train", "validation"):
         parser.add_argument(f"--{split}_directory", help=f"folder with {split} images, <label>/*")
     parser.add_argument(
@@ -45,13 +45,7 @@ def find_sources(
     build: image_folders.Build,
     options: Mapping[str, Any],
 ) -> dict[str, write_splits.SplitSource]:
-    """Returns {split: `write_splits.SplitSource`} for the image folders named by the arguments.
-
-    Args:
-        values: `argparse.Namespace` with the arguments of `add_arguments`.
-        labels, pattern: see `image_folders.find_images`.
-        build, options: see `image_folders.split_source`.
-    """
+    """Returns {split: `write_splits.SplitSource`} for the image folders named by the arguments."""
     found = {}
     for split in SPLITS:
         folder = getattr(values, f"{split}_directory")
@@ -68,7 +62,7 @@ def find_sources(
 def write_sources(
     values: argparse.Namespace, found: Mapping[str, write_splits.SplitSource]
 ) -> None:
-    """Writes {split: `write_splits.SplitSource`} according to the arguments."""
+    """Writes {split: `write_splits.SplitSource`} as the arguments say."""
     check_at_least(1, num_threads=values.num_threads)
     write_splits.write_splits(
         found,

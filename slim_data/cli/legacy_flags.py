@@ -9,15 +9,12 @@ VALUES = ("true", "false", "t", "f", "1", "0")
 def rewrite(argv: Sequence[str], flag_values: Any) -> list[str]:
     """Joins `--flag True` into `--flag=True` for boolean flags.
 
-    absl accepts the value of a boolean flag only after `=`; older command lines pass the value as
-    the next argument.
+    absl takes the value of a boolean flag only after `=`; older command lines give it as the next
+    argument. Arguments after `--` are unchanged.
 
     Args:
-        argv: list of str, the program's name first.
-        flag_values: `absl.flags.FlagValues` that holds the program's flags.
-
-    Returns:
-        A new list; arguments after `--` are unchanged.
+        argv: the program's name first.
+        flag_values: `absl.flags.FlagValues` of the program.
 
     Example:
         >>> rewrite(["x", "--shard", "True", "--dataset_name", "mnist"], flags.FLAGS)

@@ -26,14 +26,10 @@ def console_command(
     add_arguments: Callable[[argparse.ArgumentParser], None],
     main: Callable[[argparse.Namespace], None],
 ) -> Callable[[], NoReturn]:
-    """Returns an entry point that calls `run_program` and ends the process.
-
-    Args:
-        name, description, add_arguments, main: see `run_program`.
-    """
+    """Returns an entry point that calls `run_program` and ends the process."""
 
     def run() -> NoReturn:
-        # What runs it as a subcommand says so in this place.
+        # `terngrad` puts the subcommand's name here.
         is_subcommand = " " in os.path.basename(sys.argv[0])
         typed = sys.argv[0] if is_subcommand else name
         sys.exit(run_program(typed, description, add_arguments, main))
@@ -53,16 +49,12 @@ def run_program(
     Prints errors in arguments or data as one line on standard error.
 
     Args:
-        name: name of the program in messages.
-        description: text for `--help`.
-        add_arguments: function that adds the program's arguments to an `argparse` parser.
-        main: function of the parsed `argparse.Namespace`.
-        arguments: list of str; default: the arguments of the process.
+        arguments: default: the process's.
 
     Returns:
         The exit status: 0, 2 for an error that the user can fix, or 130 after Ctrl-C.
     """
-    # TensorFlow's start-up notes would hide the lines that matter.
+    # Otherwise TensorFlow's start-up notes hide the program's lines.
     tf.load_for_program()
     parser = _Parser(
         prog=name,

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def capture_stderr() -> Iterator[None]:
-    """Hides messages that TensorFlow's libraries write while they load.
+    """Hides messages that TensorFlow's libraries write while they load, unless loading fails.
 
-    TensorFlow 2.21 has no setting for this. The messages are shown if loading fails.
+    TensorFlow 2.21 has no setting for this.
     """
     # Without a driver, "failed call to cuInit" would look like an error.
     has_driver = glob.glob("/dev/nvidia*") or os.path.exists("/dev/dxg")

@@ -26,14 +26,14 @@ class DataErrors(DataError):
 
     Args:
         faults: messages, at least one.
-        advice: what to do about the faults, the end of the message.
+        advice: end of the message.
     """
 
     def __init__(self, faults: Iterable[str], advice: str = ""):
         self.faults = tuple(map(printable, faults))
         self.advice = advice
         more = len(self.faults) - 1
-        # The end of a long message must not be shortened away.
+        # `printable` must not shorten the end away.
         ends = [f"and {more} more, as told above"] if more else []
         ends += [advice] if advice else []
         first = printable(self.faults[0], MAX_LENGTH - 200) if ends else self.faults[0]
@@ -47,13 +47,13 @@ class DataErrors(DataError):
 def printable(text: object, max_length: int = MAX_LENGTH) -> str:
     r"""Returns a text as one line of limited length that cannot act as a terminal command.
 
-    Line ends, control characters, characters that change the writing direction and undecodable
-    bytes are escaped as in Python, such as `\x1b`. Long texts lose their middle: an error begins
-    with its rule and often ends with the advice.
+    Escapes line ends, control characters, characters that change the writing direction and
+    undecodable bytes as in Python, such as `\x1b`. Long texts lose their middle: an error begins
+    with its rule and often ends with advice.
 
     Args:
-        text: str, or an object that `str` accepts, such as an exception.
-        max_length: int, at least 100; maximum number of characters of the result.
+        text: str, or an object that `str` accepts.
+        max_length: maximum number of characters, at least 100.
 
     Example:
         >>> printable("train\x1b[2J.tfrecord")

@@ -8,15 +8,7 @@ from slim_data.common.errors import DataError
 
 
 def import_extra(name: str, extra: str = "experiments") -> Any:
-    """Imports a module of an optional package at its use, since most are slow and rarely needed.
-
-    Args:
-        name: dotted name of the module.
-        extra: the extra that installs it.
-
-    Raises:
-        DataError: the package is not installed.
-    """
+    """Imports a module of an optional package at its use; DataError if it is not installed."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
@@ -24,13 +16,7 @@ def import_extra(name: str, extra: str = "experiments") -> Any:
 
 
 def check_installed(*names: str) -> None:
-    """Raises DataError if a package of [experiments] is not installed.
-
-    Call it at the start of long work that needs a package at its end.
-
-    Args:
-        *names: names of packages.
-    """
+    """Raises DataError if a package of [experiments] is missing; for the start of long work."""
     for name in names:
         if importlib.util.find_spec(name) is None:
             raise _missing(name, "experiments")

@@ -20,11 +20,8 @@ def call_isolated(function: Callable[..., _Result], *arguments: Any) -> _Result:
     """Calls a function in a fresh process, limited to a minute of CPU time and 2 GiB.
 
     Args:
-        function: module-level function; imports what it needs before its memory grows.
+        function: picklable, like its result; imports what it needs before its memory grows.
         arguments: picklable values.
-
-    Returns:
-        The function's result, which must be picklable.
 
     Raises:
         DataError: the process ended early, for example because a library crashed.

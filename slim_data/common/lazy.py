@@ -1,7 +1,7 @@
 """TensorFlow, loaded at first use.
 
-`importlib.util.LazyLoader` is no substitute: it puts the module into `sys.modules` before loading,
-where other code looks for it, and leaves no place to capture messages of the loading.
+`importlib.util.LazyLoader` puts the module into `sys.modules` before loading, where other code
+looks for it, and cannot capture messages of the loading.
 """
 
 import importlib
@@ -30,8 +30,8 @@ class _LazyModule:
         self._is_for_program = True
 
 
-# `import tensorflow` imports Keras as well and takes seconds, which `--help`, a wrong folder or
-# a search for files do not need.
+# `import tensorflow` takes seconds, which `--help`, a wrong folder or a search for files do not
+# need.
 if typing.TYPE_CHECKING:
     import tensorflow as tf
 else:

@@ -28,18 +28,17 @@ def run_processes(
 
     Each process is a fresh interpreter. If one fails or is killed, or this process is interrupted,
     the others end at their next report and close their files. After `DataErrors` in one process,
-    the others finish their work. If this process is killed, the others end at once.
+    the others finish. If this process is killed, the others end at once.
 
     Args:
         function: module-level function, called as `function(*arguments[i], advance)`. The counts
-            that it passes to `advance` are summed and passed on.
-        arguments: one tuple of picklable arguments per process.
-        advance: function of an int, called in this process.
+            that it passes to `advance` are summed.
+        arguments: one picklable tuple per process.
 
     Raises:
         DataError, OSError: as the function raised it; `DataErrors` are joined into one.
         DataError: a process was killed.
-        RuntimeError: the function raised any other exception, which is quoted.
+        RuntimeError: the function raised any other exception.
     """
     context = multiprocessing.get_context("spawn")
     # Otherwise the first process starts the tracker, which lets signals through again.
@@ -127,8 +126,7 @@ def _work(sender, function, arguments):
 
 @contextlib.contextmanager
 def _interrupts_wait():
-    # The processes inherit the mask: Ctrl-C reaches all processes of a terminal, and only this one
-    # is to react.
+    # The processes inherit the mask. Ctrl-C reaches all of them, but only this one is to react.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

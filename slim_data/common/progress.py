@@ -13,7 +13,7 @@ def ignore(done: object) -> None:
 
 @contextlib.contextmanager
 def no_bar(*_: object) -> Iterator[Callable[[object], None]]:
-    """Replaces `progress_bar` if no progress is to be shown."""
+    """Replaces `progress_bar` to show no progress."""
     yield ignore
 
 
@@ -24,9 +24,8 @@ def progress_bar(
     """Shows the amount done, the speed and the remaining time on standard error.
 
     Args:
-        title: text before the bar.
-        total: total amount.
-        unit: the unit counted; "bytes" are shown as kB, MB and so on.
+        total: None: unknown.
+        unit: "bytes" are shown as kB, MB and so on.
 
     Yields:
         A function of the amount done so far.

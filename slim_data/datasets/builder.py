@@ -23,12 +23,11 @@ class DatasetInfo:
     Args:
         name: name for `load` and `convert`.
         title: name in messages.
-        labels: names of the classes, in the order of their numbers; "" for a class without a name.
-            An empty tuple: labels.txt, in the folder of the records, holds the names.
-        channels: channels of the images.
+        labels: names of the classes in order, "" if unnamed. An empty tuple: labels.txt, beside the
+            records, holds the names.
+        channels: number of channels.
         image_size: height and width of the images, in pixels; None if they differ.
-        splits: {split: number of examples in the published data set, or None}. A folder may hold
-            another number, for example if its validation split was drawn differently.
+        splits: {split: published number of examples, or None}. A folder may hold another number.
         preprocessings: {name of a style: `Preprocessing`}; the first is the default.
         label_offset: number of the first class; smaller outputs match no image.
         num_shards: {split: number of files if the split is sharded}.
@@ -88,19 +87,18 @@ class DatasetInfo:
 
 
 class DatasetBuilder(abc.ABC):
-    """A data set: one subclass per file, registered under the name in its `info`.
+    """A data set, registered under the name in its `info`.
 
     Args:
-        raw_dir: folder of the official files; None for data sets without such files.
+        raw_dir: folder of the official files; None if there are none.
 
     Attributes:
         info: `DatasetInfo`.
         downloads: `download.File`s, the official files that `raw_dir` must hold.
         other_checksums: (name, SHA-256) of further official archives.
         has_raw_dir: whether official files exist, and so `--raw_dir` and `--source`.
-        takes_labels: whether the names of the classes are an argument, `labels`.
-        takes_own_images: whether a folder may hold the user's own images instead of the data set;
-            its labels.txt then names the classes.
+        takes_labels: whether `labels` is an argument.
+        takes_own_images: whether a folder may hold own images, whose classes labels.txt names.
         tfds_name: the data set's name in tensorflow-datasets, or None.
         program: the program that writes the data set; None if `convert` does.
 
@@ -163,12 +161,12 @@ class DatasetBuilder(abc.ABC):
         """Returns the `DatasetInfo` of the records in a folder.
 
         If the data set accepts own images, the folder's labels.txt names the classes. Classes
-        without a name, up to `num_classes` or the data set's usual number, are called "".
+        without a name are called "".
 
         Args:
             data_dir: the folder, or None.
             num_classes: number of classes of own images, without a background. Default: the number
-                of names in labels.txt, at least that of the data set.
+                in labels.txt, at least that of the data set.
 
         Raises:
             DataError: a required labels.txt is missing, invalid, or names too many classes.
@@ -278,8 +276,7 @@ class DatasetBuilder(abc.ABC):
     ) -> Iterator[bytes]:
         """Yields the serialized tf.Examples of a split, always in the same order.
 
-        The default encodes the images of `generate_images` as PNG; data sets that keep the bytes of
-        image files override this method.
+        The default encodes the images of `generate_images` as PNG.
 
         Args:
             split, start, stop: see `generate_images`.

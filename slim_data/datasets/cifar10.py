@@ -1,9 +1,9 @@
 """CIFAR-10 from either official archive; both hold the same images in the same order.
 
 Source: A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009. An image is
-1,024 bytes each of red, green and blue, row by row. Files of the binary version hold records of
-one label byte and one image; files of the python version are pickled dictionaries of a uint8
-array `data` of shape [images, 3072] and a list `labels`.
+1,024 bytes each of red, green and blue, row by row. Binary files hold records of a label byte and
+an image; python files are pickled dictionaries of `data`, uint8 [images, 3072], and a list
+`labels`.
 """
 
 import os

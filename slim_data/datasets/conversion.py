@@ -31,28 +31,27 @@ def convert(
 ) -> dict[str, list[str]]:
     """Writes all splits of a data set as TFRecords, and `labels.txt`.
 
-    Existing whole files are kept, including files of an interrupted conversion. The same source
-    gives the same bytes, independent of the number of processes.
+    Existing whole files are kept. The same source gives the same bytes, for any number of
+    processes.
 
     Args:
-        name: name of the data set, one of `DATASETS`.
+        name: one of `DATASETS`.
         dataset_dir: folder to write to; created if absent.
-        shard: True writes `train-00000-of-01000` and so on, and `test-00000-of-00001`; False
-            writes one file per split, `train-mnist.tfrecord`. Default: False, except for the
-            flowers, whose splits have 5 files each.
-        train_shards: number of training files, 1000 by default; only with `shard`.
+        shard: True writes `train-00000-of-01000` and so on; False writes one file per split,
+            `train-mnist.tfrecord`. Default: False, except for the flowers, with 5 files per split.
+        train_shards: number of training files, only with `shard`; default 1000.
         source: source of the images, for data sets that no package contains:
             "download" (default): official files in `raw_dir`; missing ones are downloaded;
             "files": official files in `raw_dir`, without downloads;
             "tfds": tensorflow-datasets, which downloads and prepares the data itself.
         raw_dir: folder of the official files, `dataset_dir` by default.
         tfds_dir: tensorflow-datasets' `data_dir`, only with source "tfds".
-        labels: names of the classes in the order of their numbers from 0, only for `idx`.
+        labels: names of the classes 0, 1, ..., only for `idx`.
         allow_other_archives: whether to accept archives whose checksums are not official.
-        num_processes: maximum number of processes; None: one per core. Programs that ask for more
-            than one must guard their main part by `if __name__ == "__main__":`.
-        report: function of a line of text, called after each step. If given, a terminal also
-            shows progress bars.
+        num_processes: maximum number of processes; None: one per core. More than one need
+            a main part guarded by `if __name__ == "__main__":`.
+        report: function of a line of text, called after each step. If given, a terminal
+            also shows progress bars.
 
     Returns:
         {split: list of paths}.
@@ -164,7 +163,7 @@ def _is_done(builder, report, split, paths):
         report(f"{error}. Writing the {split} files again.")
         return False
     fingerprint = {"dataset": builder.info.name}
-    with contextlib.suppress(DataError):  # the source is gone, but no longer needed
+    with contextlib.suppress(DataError):  # the source may be gone
         fingerprint |= builder.fingerprint()
     known = writing.known_fingerprint(paths)
     for key, value in fingerprint.items():

@@ -58,13 +58,10 @@ def read_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def split_indices(labels: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns {"train": indices, "test": indices}, a fixed stratified split.
+    """Returns {"train": indices, "test": indices}, a fixed stratified split of int [n] labels.
 
-    With the examples ordered by class (ties by position), every fifth example, starting with the
-    first, is a test example: a fifth of each class, plus or minus one. Nothing is random.
-
-    Args:
-        labels: int array of shape [n].
+    With the examples ordered by class (ties by position), every fifth, starting with the first, is
+    a test example. Nothing is random.
     """
     by_class = np.argsort(labels, kind="stable")
     is_test = np.zeros(len(labels), bool)
@@ -75,12 +72,12 @@ def split_indices(labels: np.ndarray) -> dict[str, np.ndarray]:
 def enlarge(image: np.ndarray) -> np.ndarray:
     """Returns an 8 x 8 image as uint8 [28, 28, 1], bilinearly interpolated (half-pixel centres).
 
-    Target pixel i lies at source position (4 i - 5) / 14, so all weights are multiples of 1/14
-    and the result, `round(255 / 16 * A image A^T)`, is computed in integers: the bytes are the
-    same with every release of every library.
+    Target pixel i lies at source position (4 i - 5) / 14, so all weights are multiples of 1/14. The
+    result, `round(255 / 16 * A image A^T)`, is computed in integers: its bytes are the same with
+    every release of every library.
 
     Args:
-        image: integer array of shape [8, 8] with values 0 to 16.
+        image: integers 0 to 16, [8, 8].
     """
     weights = _weights_in_14ths()
     scaled = weights @ np.asarray(image, np.int64) @ weights.T

@@ -80,13 +80,12 @@ class Flowers(DatasetBuilder):
     ) -> Iterator[bytes]:
         """See the base class; the order is shuffled but fixed.
 
-        Keeps the bytes of the photos and extracts no files. Holds the requested photos in memory:
-        225 MB for all.
+        Keeps the bytes of the photos. Holds the requested photos in memory: 225 MB for all.
         """
         (path,) = self.raw_paths()
         with archives.open_archive(path) as archive:
             wanted = _photos(archive)[split][start:stop]
-            # Sorted by offset, so that the archive is unpacked once.
+            # File order unpacks the archive once.
             by_place = sorted(wanted, key=lambda member: member.offset)
             data = {m.name: archives.read_member(archive, m, MAX_PHOTO_SIZE) for m in by_place}
         for member in wanted:

@@ -27,11 +27,6 @@ def prepare(data_dir: str | os.PathLike, report: Callable[[str], object]) -> Non
 
     Args:
         data_dir: folder of `flower_photos.tgz`, which is downloaded if missing.
-        report: function of a line of text, called after each step.
-
-    Raises:
-        DataError: the archive is missing and cannot be downloaded, is damaged or holds too few
-            photos, or the folder is not writable.
     """
     folders = {
         (split, label): os.path.join(data_dir, RAW, split, label)
@@ -60,7 +55,7 @@ def _extract(path, folders):
         photos = draw(path, archives.list_members(archive))
         for key, folder in folders.items():
             with atomic_directory(folder) as partial:
-                # Sorted by offset, so that the archive is unpacked once per folder.
+                # File order unpacks the archive once per folder.
                 for member in sorted(photos[key], key=lambda member: member.offset):
                     data = archives.read_member(archive, member, flowers.MAX_PHOTO_SIZE)
                     write_bytes(os.path.join(partial, os.path.basename(member.name)), data)
@@ -71,11 +66,7 @@ def _extract(path, folders):
 def draw(
     path: str, members: Mapping[str, tarfile.TarInfo]
 ) -> dict[tuple[str, str], list[tarfile.TarInfo]]:
-    """Returns {(split, class): entries of the photos}, given an archive's {name: entry}.
-
-    Raises:
-        DataError: a class has no photos left for training.
-    """
+    """Returns {(split, class): entries of the photos}, given an archive's {name: entry}."""
     place = random.Random(SEED)
     photos = {}
     for label in flowers.LABELS:

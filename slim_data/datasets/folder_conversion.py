@@ -28,14 +28,12 @@ def convert_folder(
 ) -> dict[str, list[str]]:
     """Writes a folder of images as TFRecords, and the names of its sub-folders to `labels.txt`.
 
-    Sub-folders of `directory` are the classes, numbered from 0 in the order of their names. Images
-    may lie at any depth within them; links are followed. JPEG, PNG, GIF, WebP and BMP files are
-    recognized by content; the first picture of an animation counts. JPEG files are kept byte for
-    byte, unless they are CMYK or turned by EXIF; all others become RGB JPEG of quality 100, without
-    transparency.
+    Sub-folders are the classes, numbered from 0 by name; images may lie at any depth; links are
+    followed. JPEG, PNG, GIF, WebP and BMP are recognized by content; the first picture of an
+    animation counts. JPEG files are kept byte for byte, unless CMYK or turned by EXIF; all others
+    become RGB JPEG of quality 100, without transparency.
 
-    All images are checked before the first file is written. Repeat the call to resume an
-    interrupted conversion.
+    All images are checked first. Repeat the call to resume an interrupted conversion.
 
     Args:
         directory: folder with one folder of images per class.
@@ -43,16 +41,15 @@ def convert_folder(
         validation: share of each class's images for validation, at least 0 and less than 1; or a
             folder like `directory`. Unless the share is 0, a class with two or more images has at
             least one in each split.
-        seed: int that chooses the validation images and the order of all images, from the names of
-            the files only.
-        skip_bad: whether to skip files that are damaged or not images. Default: these are an error
-            that lists all of them.
+        seed: chooses the validation images and the order of all images, by file names only.
+        skip_bad: whether to skip files that are damaged or not images, instead of an error that
+            lists them.
         train_shards, validation_shards: number of files; a split with fewer images has one file per
             image.
-        num_processes: maximum number of processes; None: one per core. Programs that ask for more
-            than one must guard their main part by `if __name__ == "__main__":`.
-        report: function of a line of text, called after each step. If given, a terminal also shows
-            progress bars.
+        num_processes: maximum number of processes; None: one per core. More than one need
+            a main part guarded by `if __name__ == "__main__":`.
+        report: function of a line of text, called after each step. If given, a terminal
+            also shows progress bars.
 
     Returns:
         {split: list of paths}.

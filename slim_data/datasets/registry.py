@@ -23,8 +23,8 @@ def register(builder: type[DatasetBuilder]) -> type[DatasetBuilder]:
     """Adds a data set, so that `convert`, `load` and training find its name; a class decorator.
 
     Args:
-        builder: subclass of `DatasetBuilder`, whose docstring holds an example. Processes that
-            write files in parallel import its module, so the module must be importable.
+        builder: subclass of `DatasetBuilder`, see its example. Parallel conversion imports its
+            module.
 
     Returns:
         The class.

@@ -1,7 +1,7 @@
 """Reads untrusted .tar and .tar.gz archives without extracting files.
 
-Only requested members are read, so that links, devices and names such as `../x` have no effect.
-Sizes in headers are not trusted: limits hold for each read and each archive.
+Only requested members are read: links, devices and names such as `../x` have no effect. Sizes in
+headers are not trusted: each read and each archive has a limit.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from slim_data.common.errors import DataError
 from slim_data.files import opening
 
 MAX_SIZE = 2**30
-# Maximum size of an entry's headers, extended ones included; names take a few hundred bytes.
+# Per entry, extended headers included; names take a few hundred bytes.
 MAX_HEADERS_SIZE = 2**16
 MAX_FILES = 2**17
 _MAX_DIGITS = 64
@@ -33,14 +33,10 @@ class Archive(tarfile.TarFile):
 
 @contextlib.contextmanager
 def open_archive(path: str | os.PathLike, max_size: int = MAX_SIZE) -> Iterator[Archive]:
-    """Yields an `Archive` to read from; errors in the context become one line.
+    """Yields an `Archive` of a .tar.gz file; errors in the context become one line.
 
     Args:
-        path: a .tar.gz file.
         max_size: maximum size in bytes after unpacking.
-
-    Raises:
-        DataError: the file cannot be read, is damaged or is too large.
     """
     with _unpacked(path) as stream, _archive(path, stream, 0, max_size) as archive:
         yield archive
@@ -56,15 +52,7 @@ def open_plain_archive(path: str | os.PathLike) -> Iterator[Archive]:
 
 @contextlib.contextmanager
 def open_nested_archive(archive: Archive, member: tarfile.TarInfo) -> Iterator[Archive]:
-    """Yields an `Archive` of a .tar file inside another archive.
-
-    Args:
-        archive: `Archive` of `open_plain_archive`.
-        member: `tarfile.TarInfo` of the file.
-
-    Raises:
-        DataError: the member is not a regular file, or is damaged.
-    """
+    """Yields an `Archive` of a .tar file inside an archive of `open_plain_archive`."""
     _check_regular(archive, member)
     name = f"{archive.name}: {member.name}"
     outer = archive.fileobj
@@ -75,14 +63,10 @@ def open_nested_archive(archive: Archive, member: tarfile.TarInfo) -> Iterator[A
 
 
 def check_whole(path: str | os.PathLike, max_size: int = MAX_SIZE) -> None:
-    """Reads an archive to its end, which makes gzip compare its checksum.
+    """Reads a .tar.gz file to its end, which makes gzip compare its checksum.
 
     Args:
-        path: a .tar.gz file.
         max_size: maximum size in bytes after unpacking.
-
-    Raises:
-        DataError: the file cannot be read, is damaged or is too large.
     """
     with _unpacked(path) as stream:
         part = _Part(path, stream, 0, max_size)
@@ -92,15 +76,7 @@ def check_whole(path: str | os.PathLike, max_size: int = MAX_SIZE) -> None:
 
 
 def list_members(archive: Archive) -> dict[str, tarfile.TarInfo]:
-    """Returns {name: `tarfile.TarInfo`} of an archive's entries, in order.
-
-    Args:
-        archive: `Archive` of `open_archive`.
-
-    Raises:
-        DataError: the headers are damaged or out of order, or there are more than `MAX_FILES`
-            entries.
-    """
+    """Returns {name: entry} of an archive, at most `MAX_FILES`, in order."""
     found = {}
     for member in iterate_members(archive):
         found[member.name] = member
@@ -110,11 +86,11 @@ def list_members(archive: Archive) -> dict[str, tarfile.TarInfo]:
 
 
 def iterate_members(archive: Archive) -> Iterator[tarfile.TarInfo]:
-    """Yields the entries of an archive one by one, without keeping them."""
+    """Yields the entries of an archive, without keeping them."""
     end = -1
     while (member := _next(archive)) is not None:
-        archive.members.clear()  # tarfile would keep half a million entries
-        # Python before its fix of CVE-2025-8194 loops forever.
+        archive.members.clear()
+        # Before the fix of CVE-2025-8194, Python loops forever.
         if member.offset <= end or member.size < 0:
             raise DataError(f"{archive.name}: the headers of the archive do not follow each other")
         end = member.offset
@@ -130,13 +106,8 @@ def _next(archive):
 def read_member(archive: Archive, member: tarfile.TarInfo, max_size: int) -> bytes:
     """Returns the bytes of one file of an archive.
 
-    Args:
-        archive: `Archive` of `open_archive`.
-        member: `tarfile.TarInfo` of the file.
-        max_size: maximum size of the file in bytes.
-
     Raises:
-        DataError: the file is not regular, is empty, truncated or larger than `max_size`.
+        DataError: the file is not regular, is empty, truncated or larger than `max_size` bytes.
     """
     _check_regular(archive, member)
     if not 0 < member.size <= max_size:
@@ -159,8 +130,7 @@ class _Part:
     """A part of a stream, as a file from which `tarfile` reads headers only.
 
     Args:
-        name: name in messages.
-        stream: readable, seekable file.
+        stream: seekable.
         begin: position of the part in the stream.
         max_size: maximum size of the part in bytes.
         is_cut: whether the part ends there; otherwise, more bytes are an error.
@@ -185,7 +155,7 @@ class _Part:
             raise DataError(f"{self._name}: a header of the archive declares {size} bytes or more")
         data = self.content(self._position, size)
         self._position += len(data)
-        # Python before its fix of CVE-2024-6232 takes time quadratic in the number of digits.
+        # Before the fix of CVE-2024-6232, Python takes time quadratic in the number of digits.
         if any(run.end() - run.start() > _MAX_DIGITS for run in _DIGITS.finditer(data)):
             raise DataError(
                 f"{self._name}: a header of the archive holds a number of more than {_MAX_DIGITS} "
@@ -239,7 +209,7 @@ def _damage_named(name):
         yield
     except (DataError, EOFError, OSError, zlib.error):
         raise
-    # tarfile raises many kinds of errors for damaged headers: LookupError, RecursionError, ...
+    # tarfile raises many kinds of errors: LookupError, RecursionError, ...
     except Exception as error:
         reason = (
             error if isinstance(error, tarfile.TarError) else f"{type(error).__name__}: {error}"

@@ -13,16 +13,13 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary name beside `path` to write to, which becomes `path` at the end.
 
     An exception removes the partial file; a crash leaves it, hidden, for the next run to overwrite.
-    In both cases, `path` is unchanged.
-
-    Raises:
-        DataError: another process is writing the same file, or the temporary name is a link.
+    DataError if another process writes the file, or the temporary name is a link.
     """
     with opening.partial_file(path) as handle:
         partial = handle.name
         try:
             yield partial
-            # The content must reach the disk before the rename makes the file visible.
+            # The content must reach the disk before the rename.
             with open(partial, "rb") as written:
                 os.fsync(written.fileno())
             os.replace(partial, path)
@@ -33,7 +30,7 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
 
 
 def write_lines(path: str | os.PathLike, lines: Iterable[str]) -> None:
-    """Writes lines of text, given without line ends, to a file that appears when complete."""
+    """Writes lines, without their ends, to a file that appears when complete."""
     with atomic_write(path) as partial, open(partial, "w", encoding="utf-8") as file:
         file.writelines(f"{line}\n" for line in lines)
 
@@ -42,10 +39,8 @@ def write_lines(path: str | os.PathLike, lines: Iterable[str]) -> None:
 def atomic_directory(path: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary folder beside `path` to write to, which becomes `path` at the end.
 
-    An exception removes the folder; a crash leaves it, hidden, for the next run to replace.
-
-    Args:
-        path: path of a folder that does not exist. Missing parent folders are created.
+    `path` must not exist. An exception removes the folder; a crash leaves it, hidden, for the next
+    run to replace.
     """
     above, name = os.path.split(path)
     partial = os.path.join(above, f".{name}.partial")

@@ -9,11 +9,7 @@ from slim_data.files import opening
 
 
 def sha256(path: str | os.PathLike) -> str:
-    """Returns the SHA-256 of a file in hexadecimal digits.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
+    """Returns the SHA-256 of a file in hexadecimal digits."""
     try:
         with open(path, "rb", opener=opening.regular_file) as file:
             return sha256_of_open(file)

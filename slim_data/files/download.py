@@ -15,7 +15,7 @@ from slim_data.files.http_get import Failed
 
 PAUSES_SECONDS = (1, 2, 4, 8)
 CHUNK = 2**18
-# An attempt that receives fewer bytes counts as one without progress.
+# Fewer bytes count as no progress.
 _MIN_PROGRESS = 2**16
 
 
@@ -24,12 +24,10 @@ class File:
     """One official file.
 
     Args:
-        name: name of the file.
         urls: addresses, in order of preference.
         size: size in bytes; None: as the server reports.
         sha256: SHA-256 in hexadecimal digits; None: unknown.
-        authorization: HTTP Authorization header, sent to the servers of `urls` only. Default "":
-            none.
+        authorization: HTTP Authorization header, sent to the servers of `urls` only; "": none.
     """
 
     name: str
@@ -54,23 +52,14 @@ def fetch_file(
 ) -> str:
     """Downloads a file to a folder, where it appears once size and checksum are right.
 
-    Until then, `.<name>.partial` beside it holds the received bytes. The next attempt, in this or a
-    later call, resumes if the server can.
+    Until then, `.<name>.partial` holds the received bytes. The next attempt or call resumes if the
+    server can. An existing file is kept.
 
     Args:
-        file: the `File`.
-        folder: path of the folder; created if absent.
-        progress: function of the number of bytes present, called after each piece.
-        pauses: seconds to wait after each failed attempt; one more attempt follows the last pause.
-            Attempts that receive 64 KiB restart the list. Addresses take turns.
+        progress: function of the number of bytes present.
+        pauses: seconds to wait after each failed attempt. Attempts that receive 64 KiB restart the
+            list. Addresses take turns.
         patience: see `http_get.open_url`.
-
-    Returns:
-        The path of the file. An existing file is kept.
-
-    Raises:
-        DataError: no address serves the file, or the file cannot be written, for example because
-            the name of the partial file is a link.
 
     Example:
         >>> fetch_file(mnist.Mnist.downloads[1], "/data/mnist")
@@ -130,7 +119,7 @@ def _attempt(partial, file, url, progress, patience):
     found = checksums.sha256_of_open(partial)
     if found != file.sha256:
         _truncate(partial)
-        # A resumed file may join two different files, so its beginning may be at fault.
+        # The earlier bytes may belong to another file.
         raise Failed(
             f"its SHA-256 must be {file.sha256}. Received: {found}", is_final=not is_resumed
         )

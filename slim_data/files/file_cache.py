@@ -1,9 +1,8 @@
 """Caches results about large files across processes.
 
-Reading a large data set, or just its framing, takes minutes, but training should start at once.
-Results for data sets larger than 1 GiB are therefore kept in the user's cache folder
-(`$XDG_CACHE_HOME` or `~/.cache`, in `slim_data/`), with each file's size and modification time:
-results of changed files are not used. An unreadable or unwritable cache counts as empty.
+Reading a large data set, or just its framing, takes minutes. Results for more than 1 GiB are
+therefore kept in `$XDG_CACHE_HOME` or `~/.cache`, in `slim_data/`, with each file's size and
+modification time. An unreadable or unwritable cache counts as empty.
 """
 
 import contextlib
@@ -23,16 +22,7 @@ SMALLEST_SIZE = 2**30
 def cached_values(
     kind: str, files: Sequence[str], compute: Callable[[list[str]], list[Any]]
 ) -> list[Any]:
-    """Returns `compute`'s results for files, from the cache if possible.
-
-    Args:
-        kind: str, kind of result.
-        files: paths.
-        compute: function of a list of paths that returns a list of JSON-compatible values.
-
-    Raises:
-        DataError: a file is missing.
-    """
+    """Returns `compute`'s JSON-compatible results for files, from the cache if possible."""
     stamps = [_stamp(path) for path in files]
     if sum(size for size, _ in stamps) <= SMALLEST_SIZE:
         return compute(list(files))

@@ -1,7 +1,7 @@
 """HTTP requests that end, even if the server stalls, and that stay on HTTP.
 
-A socket's timeout restarts with each byte, so a server could send one byte per second forever, or
-delay its response forever. A guard thread therefore counts the received bytes.
+A socket's timeout restarts with each byte, so a server could send one byte per second forever. A
+guard thread therefore counts the received bytes.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from slim_data.common.errors import printable
 
 TIMEOUT_SECONDS = 30
 PATIENCE_SECONDS = 60
-MIN_RATE = 2**12  # bytes per second: half of what a telephone line carries
+MIN_RATE = 2**12  # bytes per second: half a telephone line
 _LONGEST_REASON = 200
 _BUSY = (408, 429)
 
@@ -26,7 +26,6 @@ class Failed(Exception):
     """A request failed; the message is one printable line.
 
     Attributes:
-        status: the HTTP status, or None without a response.
         is_final: whether the same request would fail again.
     """
 
@@ -46,23 +45,18 @@ def open_url(
 ) -> Iterator[tuple[Callable[[int], bytes], http.client.HTTPResponse]]:
     """Requests an address and yields the response.
 
-    Follows only http and https addresses and uses the environment's proxies.
+    Follows only http and https and uses the environment's proxies.
 
     Args:
-        url: str.
-        headers: dictionary of headers.
-        authorization: HTTP Authorization header, sent to this server but not to redirect targets;
-            "": none.
-        patience: seconds over which the average rate must reach `MIN_RATE`; otherwise the
-            connection is cut.
+        authorization: HTTP Authorization header, not sent to redirect targets; "": none.
+        patience: seconds over which the average rate must reach `MIN_RATE`, or the connection is
+            cut.
 
     Yields:
-        A function of a maximum size that returns the next bytes (b"" at the end), and the
-        `http.client.HTTPResponse`.
+        A function of a maximum size that returns the next bytes (b"" at the end), and the response.
 
     Raises:
-        Failed: the server does not respond or responds with an error status, or, from the
-            function, the connection broke.
+        Failed: no response or an error status, or, from the function, a broken connection.
     """
     guard = _Guard(patience)
     opener = urllib.request.OpenerDirector()
@@ -126,7 +120,7 @@ class _Guard:
             def connect(self):
                 watch(self, None)
                 super().connect()
-                # Kept here, since `urllib` drops the socket when the response begins.
+                # `urllib` drops the socket when the response begins.
                 watch(self, self.sock)
 
         return Watched
@@ -142,7 +136,7 @@ class _Guard:
         except (OSError, http.client.HTTPException, ValueError, OverflowError) as error:
             if not self._has_cut:
                 raise Failed(getattr(error, "reason", error) or type(error).__name__) from None
-        # A connection that was cut may also look like one that ended.
+        # A cut connection may also seem to have ended.
         if self._has_cut:
             raise Failed(
                 f"the server sent less than {MIN_RATE} bytes per second for {self._patience} "

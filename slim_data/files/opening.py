@@ -12,10 +12,7 @@ from slim_data.common.errors import DataError
 def regular_file(path: str, flags: int) -> int:
     """Opener for `open(path, opener=regular_file)`, which accepts regular files only.
 
-    Opening a pipe would block until a writer comes, and a device could be read forever.
-
-    Raises:
-        OSError: the file does not exist or is not regular.
+    Opening a pipe would block until a writer comes; a device could be read forever.
     """
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     try:
@@ -37,12 +34,11 @@ def check_regular(path: str | os.PathLike, status: os.stat_result) -> None:
 def partial_file(path: str | os.PathLike) -> BinaryIO:
     """Returns a locked file, open for appending and reading, that is to become `path`.
 
-    The file is `.<name>.partial` beside `path`. Content from an earlier process is kept.
+    The file is `.<name>.partial` beside `path` and keeps content of an earlier process.
 
     Raises:
-        DataError: the name is a link or not a regular file, so that writing could overwrite
-            another file; or another process is writing the file.
-        OSError: the file cannot be created.
+        DataError: the name is no regular file, so writing could overwrite another file; or another
+            process is writing it.
     """
     folder, name = os.path.split(os.fspath(path))
     beside = os.path.join(folder, f".{name}.partial")

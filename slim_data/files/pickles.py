@@ -1,11 +1,9 @@
 """Reads the values of a pickle as data, without calling anything.
 
-CIFAR-10's python version consists of pickles, and a pickle is a program: loading runs it. This
-module reads its opcodes with the standard library's disassembler, follows only those that build
-plain values and uint8 arrays, and refuses all others, by name and before they take effect. The
-pickle's size bounds time and memory: opcodes are counted, and none can copy a value repeatedly.
-(`pickle.Unpickler` with a `find_class` that allows NumPy's few functions would still call these
-with any sizes and states that the pickle contains.)
+A pickle is a program: loading runs it. This module reads its opcodes, follows those that build
+plain values and uint8 arrays, and refuses all others. The pickle's size bounds time and memory:
+opcodes are counted, and none can copy a value repeatedly. (A `pickle.Unpickler` limited to NumPy's
+functions would call these with any sizes and states.)
 """
 
 import io
@@ -17,7 +15,7 @@ import numpy as np
 
 from slim_data.common.errors import DataError
 
-# Names in pickles of NumPy arrays and, for Python 3's protocol 2, of bytes. Nothing is called.
+# Names in pickles of NumPy arrays and, in protocol 2 of Python 3, of bytes.
 _RECONSTRUCT = ("numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct")
 _NDARRAY = "numpy ndarray"
 _DTYPE = "numpy dtype"
@@ -41,8 +39,8 @@ def read_pickle(data: bytes) -> Any:
     """Returns the value in a pickle of protocol 2, 3 or 4.
 
     Args:
-        data: bytes of the pickle. It may hold dictionaries, lists, tuples, strings, integers,
-            booleans, None and contiguous uint8 arrays of NumPy. Strings of Python 2 become bytes.
+        data: dictionaries, lists, tuples, strings, integers, booleans, None and contiguous uint8
+            arrays of NumPy. Strings of Python 2 become bytes.
 
     Raises:
         DataError: the pickle holds or does anything else, or is damaged.

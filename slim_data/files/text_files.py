@@ -12,11 +12,7 @@ def read_lines(path: str | os.PathLike, argument: str | None = None) -> list[str
     """Returns the lines of a text file, without their ends.
 
     Args:
-        path: path of the file.
-        argument: str, name of the argument that gave the path, for messages. Default: none.
-
-    Raises:
-        DataError: the file cannot be read, is not text, or starts with a byte order mark.
+        argument: the argument that gave the path, for messages.
     """
     shown = path if argument is None else f"`{argument}` {path}"
     try:

@@ -9,7 +9,7 @@ from slim_data.datasets.builder import DatasetInfo
 from slim_data.preprocessing.base import Preprocessing
 from slim_data.tfrecord import decoding
 
-# Random numbers are drawn for this many images at once.
+# Random numbers are drawn for this many images.
 _BLOCK = 256
 
 
@@ -17,18 +17,12 @@ _BLOCK = 256
 class Batching:
     """Makes batches of serialized tf.Examples.
 
-    An image's random changes depend only on the seed and the image's position in the stream, not on
-    the first step or the batch size.
+    An image's random changes depend only on the seed and the image's position in the stream.
 
     Args:
-        dataset: `DatasetInfo`.
-        preprocessing: `Preprocessing`.
         image_size: height and width in pixels.
-        augments: whether images are changed at random.
-        batch_size: images per batch.
         rows: (first, end) of the images kept from each batch.
-        drop_remainder: whether to drop a last, smaller batch.
-        num_parallel_calls: number of images (or batches, if images have one size) prepared at once.
+        num_parallel_calls: images (or batches, if images have one size) prepared at once.
     """
 
     dataset: DatasetInfo
@@ -46,8 +40,7 @@ class Batching:
         """Returns a dataset of (images, labels).
 
         Args:
-            records: dataset of serialized tf.Examples.
-            seed: int64 scalar tensor.
+            seed: int64 scalar.
             first_step: number of the first batch in the stream.
         """
         if self.dataset.image_size is None:
@@ -95,8 +88,7 @@ class Batching:
 
     def _random_values(self, seed, position, num_images):
         """Returns numbers in [0, 1) for images from a position on, [n, num_random_values]."""
-        # A block's numbers depend on its position in the stream. For small images, one call per
-        # batch instead of one per image saves most of the time.
+        # For small images, one call per batch instead of one per image saves most of the time.
         first = position // _BLOCK
         shape = [_BLOCK, self.preprocessing.num_random_values]
         num_blocks = (self.rows[1] - self.rows[0] - 2) // _BLOCK + 2

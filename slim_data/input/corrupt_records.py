@@ -38,13 +38,12 @@ def corrupt_records(
 ) -> list[corruption.CorruptRecord]:
     """Returns the records that `load` skips with `skip_corrupt_records`, in order.
 
-    Reads and decodes all records. For data sets larger than 1 GiB, the result is cached, see
-    `file_cache`.
+    Decodes all records. Above 1 GiB, the result is cached, see `file_cache`.
 
     Args:
-        name: name of the data set.
-        data_dir: folder, as for `load`.
-        split: split, as for `load`.
+        name: one of `DATASETS`.
+        data_dir: as for `load`.
+        split: as for `load`.
         num_classes: as for `load`.
 
     Returns:
@@ -89,7 +88,7 @@ def locate_corrupt_record(
     Args:
         error: exception raised while iterating over a dataset made by `load`.
         files: paths of the dataset's files.
-        name: name of the data set.
+        name: one of `DATASETS`.
         num_classes: as for `load`.
     """
     if not corruption.is_of_record(error):
@@ -108,9 +107,9 @@ def locate_corrupt_records(
     """Replaces an error caused by a damaged record with one that names the record.
 
     Args:
-        name: name of the data set.
-        data_dir: folder, as for `load`.
-        split: split, as for `load`.
+        name: one of `DATASETS`.
+        data_dir: as for `load`.
+        split: as for `load`.
         num_classes: as for `load`.
 
     Raises:

@@ -11,7 +11,7 @@ def find_files(name: str, data_dir: str | os.PathLike, split: str) -> list[str]:
     """Returns the sorted paths of the files of a split.
 
     Args:
-        name: name of the data set.
+        name: one of `DATASETS`.
         data_dir: folder written by `convert`.
         split: one of the data set's splits.
 

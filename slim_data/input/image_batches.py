@@ -25,21 +25,21 @@ def image_batches(
     preprocessing: str | None = None,
     bad: dict[str, str] | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yields image files preprocessed for a network that was trained on a data set.
+    """Yields image files preprocessed for a network of a data set.
 
-    If all images of the data set have one size, other files are resized to it, with averaging if
-    they shrink and without keeping the aspect ratio.
+    If the data set's images have one size, files are first resized to it, with averaging if they
+    shrink, without keeping the aspect ratio.
 
     Args:
         paths: JPEG, PNG, GIF, WebP or BMP files, recognized by content. The first picture of an
             animation counts, and images are turned as EXIF says.
-        name: name of the data set, one of `DATASETS`.
+        name: one of `DATASETS`.
         data_dir: folder of the data set, required if its labels.txt names the classes.
         batch_size: images per batch; the last may be smaller.
         image_size: height and width of the result in pixels.
         preprocessing: style of the data set. Default: the first.
-        bad: dictionary that receives {path: reason} of files that cannot be read or decoded;
-            batches omit these. Default: the first such file is an error.
+        bad: receives {path: reason} of unreadable files, which batches omit. Default: the first is
+            an error.
 
     Yields:
         float32 arrays [n, image_size, image_size, channels].

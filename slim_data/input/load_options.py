@@ -10,12 +10,11 @@ from slim_data.common.errors import DataError
 class LoadOptions:
     """Options of `load`, apart from the data set and the sizes of batches and images.
 
-    In a cluster, each process can read its own part of the examples: pass `num_input_pipelines`,
+    In a cluster, each process can read its own part: pass `num_input_pipelines`,
     `input_pipeline_id` and the batch size of one process. The parts are disjoint and complete in
-    each epoch. They are whole files if the files divide evenly or there are ten per process, and
-    every n-th record otherwise. The dataset then asks `tf.distribute` not to shard
-    (AutoShardPolicy.OFF). With one pipeline, it asks for sharding by batches
-    (AutoShardPolicy.DATA), for the batch size of all processes together.
+    each epoch: whole files if these divide evenly or there are ten per process, otherwise every
+    n-th record. `tf.distribute` then does not shard (AutoShardPolicy.OFF). With one pipeline, it
+    shards by batches (AutoShardPolicy.DATA), for the batch size of all processes together.
 
     Styles of preprocessing, the default first:
 
@@ -30,26 +29,25 @@ class LoadOptions:
     | | resnet | random part resized, mirrored | centre of size 256 | normalized |
 
     Each style's module in `slim_data/preprocessing` gives the formulas (`cifar_resnet.py` for
-    CIFAR-10's resnet), and `resizing.py` describes resizing.
+    CIFAR-10's resnet).
 
     Args:
-        preprocessing: style of preprocessing, see above. Default: the data set's first.
+        preprocessing: style, see above. Default: the data set's first.
         num_readers: number of files read concurrently, in turns.
         shuffle_buffer: number of (encoded) examples to draw from in training.
-        seed: int, seed of the order in training.
+        seed: of the order in training.
         start_step: number of batches to skip, as if they had been consumed.
-        drop_remainder: whether to drop a last, smaller batch. Default: as `repeat`, which has none.
-        repeat: whether to start over at the end of the examples. Default False.
+        drop_remainder: whether to drop a last, smaller batch. Default: as `repeat`.
+        repeat: whether to start over at the end of the examples.
         num_input_pipelines: number of processes that divide the examples.
         input_pipeline_id: number of this process, from 0.
         rows: (first, end) of the rows kept from each batch, for processes that make batches
-            together: all read the same order of examples and decode only their rows, so that a
-            batch holds the same examples for any number of processes. Requires dropping a last,
-            smaller batch. Default: all rows.
+            together: all read the same order, so a batch holds the same examples for any number of
+            processes. Requires dropping a last, smaller batch. Default: all.
         num_parallel_calls: number of decoding threads. Default: TensorFlow's choice.
-        skip_corrupt_records: whether to skip unreadable records. All records are first read once
-            to find them (see `corrupt_records`), so that order, position and number of examples
-            stay exact. A warning names each skipped record, and one their number.
+        skip_corrupt_records: whether to skip unreadable records, after reading all once to find
+            them (see `corrupt_records`), which keeps order and number of examples exact. Logs a
+            warning for each.
         num_classes: number of classes of own images, see `slim_data.info`.
 
     Raises:

@@ -1,9 +1,8 @@
 """Builds the `tf.data` pipelines from shards to batches.
 
-An endless training stream concatenates epochs 0, 1, 2, ... Each epoch is a function of (seed,
-number of the epoch) only: its order of files, the interleaving of readers and the draws of the
-shuffle buffer. A stream can therefore start at any step: whole epochs are skipped by counting, and
-the rest by skipping records before they are decoded.
+An endless training stream concatenates epochs 0, 1, 2, ... Each epoch depends only on (seed, its
+number): order of files, interleaving and shuffling. A stream can therefore start at any step: whole
+epochs are skipped by counting, and the rest by skipping undecoded records.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from slim_data.input.batching import Batching
 from slim_data.input.load_options import LoadOptions
 from slim_data.tfrecord import reading, record_files
 
-# Up to this size, in bytes, the framing of all files is read before the first record.
+# Up to this size, in bytes, all framing is checked before the first record.
 _CHECKED_SIZE = 2**30
-# With this many files per pipeline, their unequal sizes hardly matter.
+# This many make unequal sizes harmless.
 _FILES_FOR_EACH_PIPELINE = 10
 
 _LOG = logging.getLogger(__name__)
@@ -40,14 +39,13 @@ def load(
 ) -> tf.data.Dataset:
     """Returns batches of images and labels as a `tf.data.Dataset`.
 
-    Each pass over the dataset, an epoch of `model.fit`, yields each example once; the last batch
-    may be smaller. For training, each pass shuffles the examples anew; otherwise, their order
-    depends only on the files and `num_readers`. With `repeat`, the dataset is endless, and batches
-    span epochs. Equal arguments give equal batches, independent of the number of threads and the
-    global random seed.
+    Each pass, an epoch of `model.fit`, yields each example once; the last batch may be smaller. For
+    training, each pass shuffles anew; otherwise, the order depends only on the files and
+    `num_readers`. With `repeat`, the dataset is endless, and batches span epochs. Equal arguments
+    give equal batches, for any number of threads and any global random seed.
 
     Args:
-        name: name of the data set, one of `DATASETS`.
+        name: one of `DATASETS`.
         data_dir: folder written by `convert`.
         split: one of the data set's splits.
         batch_size: examples per batch.
@@ -87,8 +85,8 @@ def load(
         files, part = files[pipeline::num_pipelines], (1, 0)
     num_examples = None
     needs_count = settings.repeat and (settings.start_step or part[0] > 1)
-    # TensorFlow accepts a file that ends inside a record's header (12 bytes) as whole. Large data
-    # sets have large records, so such a cut is unlikely, and checking is slow.
+    # TensorFlow accepts a file that ends inside a record's header (12 bytes). Large data sets have
+    # large records, so such a cut is unlikely, and checking is slow.
     if record_files.total_size(files) <= _CHECKED_SIZE or needs_count:
         num_examples = _num_examples(files, corrupt, part, settings.repeat)
     first_epoch, num_skipped = 0, settings.start_step * batch_size
@@ -100,7 +98,7 @@ def load(
     def epoch(number):
         if not training:
             return reading.read_in_order(files, read, settings.num_readers).shard(*part)
-        # All pipelines use the same order of files, so that their parts are disjoint.
+        # The same order of files in all pipelines keeps their parts disjoint.
         common_seed = tf.stack([settings.seed, number])
         records = reading.read_in_random_order(files, read, settings.num_readers, common_seed)
         own_seed = tf.random.experimental.stateless_fold_in(common_seed, pipeline, alg="philox")
@@ -142,10 +140,10 @@ def load(
 
 
 def shards_by_file(num_files: int, num_input_pipelines: int) -> bool:
-    """Returns True if pipelines divide a split by whole files, so that each reads only its own.
+    """Returns True if pipelines divide a split by whole files.
 
-    If the files do not divide evenly, pipelines with fewer files repeat their examples more
-    often: by a tenth at most, with ten files per pipeline.
+    If the files do not divide evenly, some pipelines repeat their examples more often: by a tenth
+    at most.
     """
     return (
         num_files % num_input_pipelines == 0

@@ -20,23 +20,16 @@ def validate(
 ) -> dict[str, dict[str, collections.Counter[int]]]:
     """Checks every record of a data set and counts the records by file and class.
 
-    Compares every checksum, requires every key that the converters write, and checks that every
-    label belongs to the data set and that every image decodes to the size stated by the record
-    and the data set.
+    Compares every checksum, requires every key that the converters write, and checks labels and the
+    sizes of images.
 
     Args:
-        name: name of the data set, one of `DATASETS`.
-        data_dir: folder written by `convert`, with all splits, or by `split_dataset`, with
-            training files only.
-        report: function of a line of text, called with each row of a table of results. Rows of
-            the first ten damaged records follow their file's row.
+        data_dir: folder with all splits, or a worker's folder with training files only.
+        report: function of a line of text, called with each row of a table. Rows of the first ten
+            damaged records follow their file's row.
 
     Returns:
         {split: {path: {class: number of records}}}.
-
-    Raises:
-        DataError: files are missing, or records are faulty; names the first file and record
-            (from 0), the reason and the number of other faulty records.
 
     Example:
         >>> counts = validate("digits", "/data/digits")["test"]
@@ -70,7 +63,7 @@ def validate(
 
 
 def _counts_by_file(paths, results):
-    """Yields (path, {class: number of records}) for each file in order, as soon as it is read."""
+    """Yields (path, {class: number of records}) for each file, as soon as it is read."""
     waiting = iter(paths)
     for path, group in itertools.groupby(results, key=lambda result: result[0]):
         for empty in itertools.takewhile(lambda other, path=path: other != path, waiting):

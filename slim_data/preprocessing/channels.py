@@ -15,16 +15,11 @@ MEAN = (123.68, 116.78, 103.94)
 def normalize(
     images: tf.Tensor, scale: Sequence[float] | np.ndarray, shift: Sequence[float] | np.ndarray
 ) -> tf.Tensor:
-    """Returns `scale x + shift`, channel by channel.
+    """Returns `scale x + shift`, channel by channel, of float32 [..., height, width, channels].
 
-    Args:
-        images: float32 tensor of shape [..., height, width, channels], the last three known.
-        scale, shift: sequences of one number per channel.
-
-    Returns:
-        float32 tensor of the same shape.
+    Height, width and channels must be known.
     """
-    # On whole rows: TensorFlow takes six times as long to broadcast three numbers over pixels.
+    # On whole rows: broadcasting three numbers over pixels is six times as slow.
     *_, height, width, _ = images.shape
     leading = tf.shape(images)[:-3]
     rows = tf.reshape(images, tf.concat([leading, [height, -1]], axis=0))

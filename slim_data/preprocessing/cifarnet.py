@@ -22,12 +22,9 @@ def augment_pixels(images: tf.Tensor, size: int, random_values: tf.Tensor) -> tf
     v in [0.2, 1.8), with a mean per channel. Values are not clipped.
 
     Args:
-        images: uint8 tensor of shape [n, height, width, channels].
-        size: int, height and width of the result. Smaller images are padded with zeros first.
-        random_values: float32 tensor of shape [n, 5], uniform in [0, 1).
-
-    Returns:
-        float32 tensor of shape [n, size, size, channels].
+        images: uint8 [n, height, width, channels].
+        size: height and width of the float32 result. Smaller images are padded with zeros first.
+        random_values: float32 [n, 5], uniform in [0, 1).
     """
     height, width = images.shape[1:3]
     images = tf.image.resize_with_crop_or_pad(images, max(size, height), max(size, width))

@@ -1,7 +1,7 @@
 """Changes an image's brightness, saturation, hue and contrast.
 
-Uses the formulas of `tf.image.adjust_saturation`, `adjust_hue` and `adjust_contrast`, as plain
-arithmetic that XLA compiles to a few passes, in about half the time.
+Uses the formulas of `tf.image.adjust_saturation`, `adjust_hue` and `adjust_contrast`, as arithmetic
+that XLA compiles to half their time.
 """
 
 from __future__ import annotations
@@ -24,15 +24,11 @@ def adjust_colors(
     Order: brightness, saturation, hue, contrast; or brightness, contrast, saturation, hue.
 
     Args:
-        image: float32 tensor of shape [height, width, 3], statically known, from 0 to 255.
-        contrast_last: bool scalar.
-        brightness: float32 scalar, added to all values.
-        saturation: float32 scalar, 0 or more, a factor.
-        hue: float32 scalar, in turns.
-        contrast: float32 scalar, a factor of the distance from each channel's mean.
-
-    Returns:
-        float32 tensor of the same shape.
+        image: float32 [height, width, 3], statically known, from 0 to 255.
+        brightness: added to all values.
+        saturation: factor, 0 or more.
+        hue: in turns.
+        contrast: factor of the distance from each channel's mean.
     """
     arguments = image, brightness, saturation, hue, contrast
     return tf.cond(
@@ -65,10 +61,6 @@ def adjust_saturation_and_hue(image: tf.Tensor, saturation: tf.Tensor, hue: tf.T
     back, `x = V - V S' clip(min(k, 4 - k), 0, 1)` with `k = (n + H') mod 6` and n = 5, 3 and 1 for
     red, green and blue (https://en.wikipedia.org/wiki/HSL_and_HSV#HSV_to_RGB_alternative). If all
     three are negative, the result is grey.
-
-    Args:
-        image: float32 tensor of shape [height, width, 3].
-        saturation, hue: float32 scalars.
     """
     red, green, blue = tf.split(image, 3, axis=-1)
     value = tf.maximum(tf.maximum(red, green), blue)
@@ -78,7 +70,7 @@ def adjust_saturation_and_hue(image: tf.Tensor, saturation: tf.Tensor, hue: tf.T
         green - blue,
         tf.where(green >= value, blue - red + 2 * spread, red - green + 4 * spread),
     )
-    # Grey has no hue; avoid 0 / 0, which a strength of 0 would not cancel.
+    # Grey has no hue; avoid 0 / 0.
     sixths /= tf.maximum(spread, 1e-20)
     strength = tf.minimum(spread * saturation, tf.maximum(value, 0.0))
     k = sixths + (tf.constant([5.0, 3.0, 1.0]) + 6 * hue)
@@ -87,14 +79,9 @@ def adjust_saturation_and_hue(image: tf.Tensor, saturation: tf.Tensor, hue: tf.T
 
 
 def adjust_contrast(image: tf.Tensor, contrast: tf.Tensor) -> tf.Tensor:
-    """Returns `mean + contrast (x - mean)`, with a mean per channel.
-
-    Args:
-        image: float32 tensor of shape [height, width, 3], statically known.
-        contrast: float32 scalar.
-    """
+    """Returns `mean + contrast (x - mean)`, with a mean per channel, of an image of known shape."""
     height, width, channels = image.shape
-    # Reducing whole rows first runs many times as fast as reducing three values at a time.
+    # Reducing whole rows first is many times as fast.
     columns = tf.reduce_mean(tf.reshape(image, [height, width * channels]), axis=0)
     mean = tf.reduce_mean(tf.reshape(columns, [width, channels]), axis=0)
     return mean + contrast * (image - mean)

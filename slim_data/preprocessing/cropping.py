@@ -9,13 +9,10 @@ def random_crop_and_flip(images: tf.Tensor, size: int, random_values: tf.Tensor)
     """Returns a crop of each image at a uniformly random place, mirrored with probability 1/2.
 
     Args:
-        images: tensor of shape [n, height, width, channels].
-        size: int, height and width of the result; at most those of the images.
-        random_values: float32 tensor of shape [n, 3] or wider, in [0, 1): vertical offset,
-            horizontal offset, and mirrored if less than a half.
-
-    Returns:
-        Tensor of shape [n, size, size, channels].
+        images: [n, height, width, channels].
+        size: height and width of the result; at most those of the images.
+        random_values: float32 [n, 3] or wider, in [0, 1): vertical offset, horizontal offset, and
+            mirrored if less than a half.
     """
     num_places = tf.constant([images.shape[1] - size + 1, images.shape[2] - size + 1], tf.float32)
     begin = tf.cast(random_values[:, :2] * num_places, tf.int32)

@@ -32,7 +32,7 @@ def augment(encoded: EncodedImage, size: int, seed: tf.Tensor) -> tf.Tensor:
     4. Values become `x / 127.5 - 1`.
     """
     image = encoded.crop(*tf.unstack(random_crop_box(encoded.size(), encoded.boxes, seed)))
-    # Independent of the crop, which another operation drew from the same seed.
+    # Independent of the crop, drawn from the same seed by another operation.
     random_values = tf.random.stateless_uniform([7], seed, alg="philox")
     image = tf.cast(resizing.flip_left_right_if(random_values[0] < 0.5, image), tf.float32)
     image = tf.switch_case(
@@ -51,9 +51,9 @@ def random_crop_box(size: tf.Tensor, boxes: tf.Tensor, seed: tf.Tensor) -> tf.Te
     whole image.
 
     Args:
-        size: int32 tensor of shape [2], the image's height and width.
-        boxes: float32 tensor of shape [n, 4], see `EncodedImage.boxes`.
-        seed: int64 tensor of shape [2].
+        size: the image's height and width, int32 [2].
+        boxes: see `EncodedImage.boxes`.
+        seed: int64 [2].
     """
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.concat([size, [3]], axis=0),
@@ -71,13 +71,13 @@ def random_crop_box(size: tf.Tensor, boxes: tf.Tensor, seed: tf.Tensor) -> tf.Te
 def augment_colors(image: tf.Tensor, random_values: tf.Tensor) -> tf.Tensor:
     """Returns an image with changed brightness, saturation, hue and contrast, clipped to [0, 255].
 
-    Brightness changes by up to 32 of 255, saturation by a factor of 0.5 to 1.5, hue by up to 0.2
-    of a turn, contrast by a factor of 0.5 to 1.5. Contrast comes last or second, each with
-    probability 1/2.
+    Brightness changes by up to 32 of 255, saturation by a factor of 0.5 to 1.5, hue by up to 0.2 of
+    a turn, contrast by a factor of 0.5 to 1.5. Contrast comes last or second, each with probability
+    1/2.
 
     Args:
-        image: float32 tensor of shape [height, width, 3], from 0 to 255.
-        random_values: float32 tensor of shape [5], uniform in [0, 1).
+        image: float32 [height, width, 3], from 0 to 255.
+        random_values: float32 [5], uniform in [0, 1).
     """
     order, brightness, saturation, hue, contrast = tf.unstack(random_values)
     return colors.adjust_colors(
@@ -92,7 +92,7 @@ def augment_colors(image: tf.Tensor, random_values: tf.Tensor) -> tf.Tensor:
 
 def evaluate(encoded: EncodedImage, size: int) -> tf.Tensor:
     """Returns the central 87.5 % of height and width, resized bilinearly, as `x / 127.5 - 1`."""
-    # Decoding such a large part of a JPEG saves no time, and needs its size first.
+    # Decoding 87.5 % of a JPEG saves no time.
     image = encoded.decode()
     whole = tf.shape(image)[:2]
     # As in `tf.image.central_crop`.

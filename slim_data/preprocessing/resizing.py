@@ -1,9 +1,8 @@
 """Resizes and crops single images.
 
-Resizing samples as TensorFlow 2 does: pixels are areas with centres at half integers, so that
-resizing does not shift an image, and mirroring and resizing commute. TensorFlow 1 sampled at the
-corners of pixels. Training works with either, but networks trained elsewhere today expect the
-former. Images are not smoothed before they shrink.
+As in TensorFlow 2, pixels are areas with centres at half integers, so resizing does not shift an
+image and commutes with mirroring. TensorFlow 1 sampled at corners. Images are not smoothed before
+they shrink.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from slim_data.common.lazy import tf
 
 def resize_bilinear(image: tf.Tensor, height: int | tf.Tensor, width: int | tf.Tensor) -> tf.Tensor:
     """Returns a uint8 image resized, as float32 between 0 and 255."""
-    # TensorFlow resizes float32 faster than uint8, by more time than the conversion takes.
+    # Conversion included, this is faster than resizing uint8.
     return tf.image.resize(tf.cast(image, tf.float32), [height, width])
 
 
@@ -21,10 +20,6 @@ def resize_smaller_side(image: tf.Tensor, side: int | tf.Tensor) -> tf.Tensor:
     """Returns a uint8 image as float32 with shorter side `side` and the same aspect ratio.
 
     The longer side is rounded down.
-
-    Args:
-        image: uint8 tensor of shape [height, width, channels].
-        side: int, or int32 scalar.
     """
     height, width = tf.unstack(tf.shape(image)[:2])
     shorter = tf.minimum(height, width)
@@ -38,26 +33,21 @@ def center_crop(image: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def random_crop(image: tf.Tensor, size: int, random_values: tf.Tensor) -> tf.Tensor:
-    """Returns `size` x `size` pixels at a uniformly random place of an image at least this large.
+    """Returns `size` x `size` pixels at a uniformly random place of an image.
 
     Args:
-        image: tensor of shape [height, width, channels].
-        size: int.
-        random_values: float32 tensor of shape [2], uniform in [0, 1).
+        random_values: float32 [2], uniform in [0, 1).
     """
     top, left = tf.unstack(random_offset(tf.shape(image)[:2], [size, size], random_values))
     return crop(image, top, left, size)
 
 
 def random_offset(outer: tf.Tensor, inner: tf.Tensor, random_values: tf.Tensor) -> tf.Tensor:
-    """Returns the uniformly random offset of a smaller extent in a larger one.
+    """Returns the uniformly random offset of a smaller extent in a larger one, 0 to outer - inner.
 
     Args:
-        outer, inner: int32 tensors of the same shape, inner <= outer.
-        random_values: float32 tensor of this shape, uniform in [0, 1).
-
-    Returns:
-        int32 tensor, from 0 to outer - inner.
+        outer, inner: int32, inner <= outer.
+        random_values: float32, uniform in [0, 1).
     """
     return tf.cast(random_values * tf.cast(outer - inner + 1, tf.float32), tf.int32)
 

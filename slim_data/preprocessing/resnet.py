@@ -38,11 +38,11 @@ def random_crop_box(size: tf.Tensor, random_values: tf.Tensor) -> tf.Tensor:
 
     With u, v uniform, the area is `0.08 + 0.92 u` of the image's, width / height is
     `0.75 (1.333 / 0.75)^v`, and the place is uniform. The first of 10 attempts that fits is taken;
-    if none fits, the crop is the largest central one with an allowed aspect ratio.
+    if none fits, the largest central crop with an allowed aspect ratio.
 
     Args:
-        size: int32 tensor of shape [2], the image's height and width.
-        random_values: float32 tensor of shape [10, 4], uniform in [0, 1).
+        size: the image's height and width, int32 [2].
+        random_values: float32 [10, 4], uniform in [0, 1).
     """
     outer = tf.cast(size, tf.float32)
     narrowest, widest = ASPECT_RATIO

@@ -1,8 +1,7 @@
 """Finds unreadable records.
 
-Reading checks every checksum, key, image and label, but TensorFlow's errors name neither file nor
-record. Adding these to each record would cost time in every step; instead, the files are read
-again, in order, after an error.
+TensorFlow's errors name neither file nor record. Adding these to each record would slow every step;
+instead, the files are read again after an error.
 """
 
 from __future__ import annotations
@@ -53,14 +52,12 @@ def read_checked(
     """Yields (path, result of `check`) for each record, in order.
 
     Args:
-        files: paths of TFRecord files.
         check: function of a serialized record, for `tf.data.Dataset.map`. TensorFlow may skip
-            computations that do not affect its result. Without it, the records are yielded.
-        report: function of a `CorruptRecord`, called for each, in order, instead of raising.
+            computations that do not affect its result. Default: the record.
+        report: function of a `CorruptRecord`, called for each instead of raising.
 
     Raises:
-        DataError: a record is faulty; names the first one (from 0) and the reason; only without
-            `report`. Or a file cannot be read.
+        DataError: without `report`, the first record that is faulty. Or a file cannot be read.
     """
 
     def fail(record):
@@ -68,7 +65,7 @@ def read_checked(
 
     report = report or fail
     scans = record_files.scan_records(files)
-    # One pipeline reads many files, since starting one takes longer than reading a small file.
+    # Starting a pipeline takes longer than reading a small file.
     for group in _up_to_faults(files, scans):
         paths = [path for path, _ in group]
         yield from _checked(paths, [f.num_records for _, f in group], check, report)
@@ -90,7 +87,7 @@ def _up_to_faults(files, scans):
 
 
 def _checked(paths, sizes, check, report):
-    """Yields results as `read_checked` does, for the first `sizes[i]` records of each file."""
+    """Yields results as `read_checked`, for the first `sizes[i]` records of each file."""
     ends = list(itertools.accumulate(sizes, initial=0))
     first = 0
     while first < len(paths):
@@ -113,7 +110,7 @@ def _checked(paths, sizes, check, report):
 
 
 def _rest(path, begin, end, check, report):
-    """Yields results as `read_checked` does, for records `begin` to `end - 1` of a file."""
+    """Yields results as `read_checked`, for records `begin` to `end - 1` of a file."""
     damaged = set(record_files.find_damaged_records(path))
     offsets, lengths = record_files.record_extents(path)
     whole = [number for number in range(begin, end) if number not in damaged]
@@ -140,11 +137,10 @@ def _mapped(records, check):
 
 
 def in_memory(path: tf.Tensor, offsets: tf.Tensor, lengths: tf.Tensor) -> tf.data.Dataset:
-    """Returns a dataset of chosen records of a file, which is read into memory.
+    """Returns a dataset of chosen records of a file, read into memory.
 
     Args:
-        path: scalar string tensor.
-        offsets, lengths: int64 tensors of shape [n], positions of the records' data in the file.
+        offsets, lengths: of the records' data in the file, int64 [n].
     """
     content = tf.io.read_file(path)
     extents = tf.data.Dataset.from_tensor_slices((offsets, lengths))
@@ -152,15 +148,15 @@ def in_memory(path: tf.Tensor, offsets: tf.Tensor, lengths: tf.Tensor) -> tf.dat
 
 
 def _message(error):
-    """Returns the text of an error raised while iterating over a dataset."""
+    """Returns the text of a dataset's error."""
     if isinstance(error, UnicodeDecodeError):
-        # TensorFlow's error turns into this one if it quotes a record that is not text.
+        # TensorFlow's error becomes this one if it quotes a record that is not text.
         return error.object.decode(errors="replace")
     return str(error)
 
 
 def is_of_record(error: Exception) -> bool:
-    """Returns True if a record caused an error raised while iterating over a dataset."""
+    """Returns True if a record caused a dataset's error."""
     if isinstance(error, (tf.errors.InvalidArgumentError, UnicodeDecodeError)):
         # The message quotes a record that is not a tf.Example, up to its first zero byte.
         return decoding.SCOPE in _message(error) or _NO_EXAMPLE in _message(error)

@@ -19,14 +19,11 @@ def masked(rows: np.ndarray, lengths: np.ndarray | None = None) -> np.ndarray:
     """Returns the masked checksum of each row, `rotate_right(crc, 15) + 0xa282ead8` mod 2^32.
 
     Args:
-        rows: uint8 array of shape [n, length].
-        lengths: int array of shape [n], number of bytes of each row to include; default: all.
-
-    Returns:
-        uint32 array of shape [n].
+        rows: uint8 [n, length].
+        lengths: number of bytes of each row to include, int [n]; default: all.
     """
     lengths = np.full(len(rows), rows.shape[1]) if lengths is None else lengths
-    # Longest first, so that the rows that reach a column are the first rows.
+    # Longest first: the rows that reach a column are the first.
     order = np.argsort(-lengths, kind="stable")
     num_rows = np.searchsorted(-lengths[order], -np.arange(rows.shape[1]), side="left")
     rows = np.ascontiguousarray(rows[order].T)

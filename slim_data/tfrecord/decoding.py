@@ -9,7 +9,7 @@ from slim_data.common.lazy import tf
 from slim_data.tfrecord import examples
 from slim_data.tfrecord.encoded_image import EncodedImage
 
-# Part of the message of every error that a record causes, to distinguish these from other errors.
+# Part of the message of every error that a record causes.
 SCOPE = "slim_data_record"
 
 
@@ -43,15 +43,14 @@ def decode_examples(serialized: tf.Tensor, dataset: ImageInfo) -> tuple[tf.Tenso
     For small images, one call per batch takes half the time of one call per image.
 
     Args:
-        serialized: string tensor of shape [n], tf.Examples.
-        dataset: `ImageInfo` with an `image_size`.
+        serialized: tf.Examples, string [n].
 
     Returns:
-        (uint8 tensor of shape [n, image_size, image_size, channels], int32 tensor of shape [n]).
+        (uint8 [n, image_size, image_size, channels], int32 [n]).
 
     Raises:
-        tf.errors.InvalidArgumentError: a key is missing, an image is damaged or of another size,
-            or a label is not one of the data set's classes.
+        tf.errors.InvalidArgumentError: a key is missing, an image is damaged or of another size, or
+            a label is out of range.
     """
     shape = [dataset.image_size, dataset.image_size, dataset.channels]
 
@@ -74,18 +73,10 @@ def decode_examples(serialized: tf.Tensor, dataset: ImageInfo) -> tuple[tf.Tenso
 def parse_encoded_image(
     serialized: tf.Tensor, dataset: ImageInfo
 ) -> tuple[EncodedImage, tf.Tensor]:
-    """Returns the undecoded image and the label of one record with an image of any size.
-
-    Args:
-        serialized: scalar string tensor, a tf.Example.
-        dataset: `ImageInfo`.
-
-    Returns:
-        (`EncodedImage`, int32 scalar).
+    """Returns the undecoded image and the label, int32, of one record with an image of any size.
 
     Raises:
-        tf.errors.InvalidArgumentError: a key is missing or the label is not one of the data set's
-            classes.
+        tf.errors.InvalidArgumentError: a key is missing or the label is out of range.
     """
     with tf.name_scope(SCOPE):
         parsed = tf.io.parse_single_example(serialized, _photo_features())
@@ -102,21 +93,17 @@ def parse_encoded_image(
 def decode_example(serialized: tf.Tensor, dataset: ImageInfo) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns image and label of one record of any data set, completely checked.
 
-    Args:
-        serialized: scalar string tensor, a tf.Example.
-        dataset: `ImageInfo`.
-
     Returns:
-        (uint8 tensor of shape [height, width, channels], int32 scalar).
+        (uint8 [height, width, channels], int32 scalar).
 
     Raises:
-        tf.errors.InvalidArgumentError: a key is missing, the image is damaged or not of the data
-            set's size, a box lies outside of it or the label is not one of the data set's classes.
+        tf.errors.InvalidArgumentError: a key is missing, the image is damaged or of another size, a
+            box lies outside or the label is out of range.
     """
     with tf.name_scope(SCOPE):
         if dataset.image_size is None:
             encoded, label = parse_encoded_image(serialized, dataset)
-            # Only some styles read the boxes, and only these would find the error.
+            # Only some styles read the boxes.
             is_inside = tf.logical_and(encoded.boxes >= 0.0, encoded.boxes <= 1.0)
             rule = "image/object/bbox is not within 0 to 1:"
             tf.debugging.Assert(tf.reduce_all(is_inside), [rule, encoded.boxes])
@@ -135,15 +122,9 @@ def decode_example(serialized: tf.Tensor, dataset: ImageInfo) -> tuple[tf.Tensor
 def decode_strictly(serialized: tf.Tensor, dataset: ImageInfo) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the result of `decode_example` after further checks, which training does not need.
 
-    The record must hold every key that the converters write, with its type, and the image must
-    have the size that the record states.
-
-    Args:
-        serialized: scalar string tensor, a tf.Example.
-        dataset: `ImageInfo`.
-
     Raises:
-        tf.errors.InvalidArgumentError: as `decode_example`, or one of these rules is broken.
+        tf.errors.InvalidArgumentError: as `decode_example`, or the record lacks a key that
+            converters write, or states another size.
     """
     image, label = decode_example(serialized, dataset)
     with tf.name_scope(SCOPE):
@@ -161,7 +142,7 @@ _XMIN, _XMAX, _YMIN, _YMAX = examples.BOX
 def _photo_features():
     return {
         **examples.features(),
-        # Some writers of such files leave these keys out.
+        # Some writers omit these keys.
         examples.FORMAT: tf.io.FixedLenFeature([], tf.string, ""),
         examples.HEIGHT: tf.io.FixedLenFeature([], tf.int64, -1),
         examples.WIDTH: tf.io.FixedLenFeature([], tf.int64, -1),
@@ -169,7 +150,7 @@ def _photo_features():
 
 
 def _boxes(serialized):
-    # Parsed separately, since most styles do not need boxes and parsing them takes time.
+    # Parsed separately, since most styles need no boxes.
     feature = tf.io.FixedLenSequenceFeature([], tf.float32, allow_missing=True)
     with tf.name_scope(SCOPE):
         parsed = tf.io.parse_single_example(serialized, dict.fromkeys(examples.BOX, feature))

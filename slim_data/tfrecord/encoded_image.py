@@ -17,14 +17,12 @@ class EncodedImage:
     """Decodes an image, or a part of it, on request.
 
     JPEG, PNG, GIF and BMP are recognized by content, since some of ImageNet's JPEG files are PNG.
-    Only the requested part of a JPEG is decoded. Images of the format "RAW" are red, green and
-    blue bytes, row by row.
+    Only the requested part of a JPEG is decoded. Images of the format "RAW" are red, green and blue
+    bytes, row by row.
 
     Args:
         encoded: scalar string tensor, the image file.
-        image_format: scalar string tensor.
-        height, width: int64 scalars, used for "RAW" only.
-        find_boxes: function that returns `boxes`.
+        height, width: int64, used for "RAW" only.
     """
 
     def __init__(
@@ -42,10 +40,7 @@ class EncodedImage:
 
     @functools.cached_property
     def boxes(self) -> tf.Tensor:
-        """float32 tensor of shape [n, 4]: ymin, xmin, ymax, xmax of objects.
-
-        Coordinates are fractions of height and width.
-        """
+        """float32 [n, 4]: ymin, xmin, ymax, xmax of objects, as fractions of height and width."""
         return self._find_boxes()
 
     def size(self) -> tf.Tensor:
@@ -66,7 +61,7 @@ class EncodedImage:
 
     @functools.cached_property
     def _opened(self):
-        """(size, pixels), without pixels for a JPEG; other formats are decoded once for both."""
+        """(size, pixels), without pixels for a JPEG."""
 
         def jpeg():
             size = tf.image.extract_jpeg_shape(self._encoded)[:2]
@@ -86,11 +81,7 @@ class EncodedImage:
     def crop(
         self, top: tf.Tensor, left: tf.Tensor, height: tf.Tensor, width: tf.Tensor
     ) -> tf.Tensor:
-        """Returns a part of the image, uint8 [height, width, 3].
-
-        Args:
-            top, left, height, width: int32 scalars.
-        """
+        """Returns a part of the image, uint8 [height, width, 3]."""
         size, pixels = self._opened
         return _with_channels(
             tf.cond(
@@ -101,8 +92,8 @@ class EncodedImage:
         )
 
     def _crop_jpeg(self, top, left, height, width, whole_width):
-        # A JPEG has fewer colour samples, which are interpolated from their neighbours: without
-        # these, the outermost columns would differ from the whole image's.
+        # JPEG interpolates its fewer colour samples: without neighbours, the outermost columns
+        # would differ.
         begin = tf.maximum(left - _NEIGHBOURS, 0)
         end = tf.minimum(left + width + _NEIGHBOURS, whole_width)
         wider = tf.image.decode_and_crop_jpeg(

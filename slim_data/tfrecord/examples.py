@@ -51,21 +51,17 @@ def build_example(
     filename: str | None = None,
     boxes: Sequence[Sequence[float]] = (),
 ) -> bytes:
-    """Returns a serialized tf.Example.
+    """Returns a serialized tf.Example; equal arguments give equal bytes.
 
     Args:
-        encoded: bytes of the image file.
-        image_format: str, such as "png".
+        encoded: the image file.
+        image_format: such as "png".
         size: (height, width, channels) of the image.
-        label: int, the class.
-        text: str, the class's name.
-        synset: str, the class's WordNet id, which also adds the classes of boxes; None omits
-            both.
-        filename: str; None omits the key.
+        label: number of the class.
+        text: the class's name.
+        synset: the class's WordNet id, which also adds the classes of boxes; None omits both.
+        filename: None omits the key.
         boxes: (xmin, ymin, xmax, ymax) of each box, relative to the image's size.
-
-    Returns:
-        bytes; equal arguments give equal bytes.
     """
     height, width, channels = size
     feature = {
@@ -91,20 +87,14 @@ def build_example(
 
 
 def build_png_example(image: np.ndarray, label: int, text: str) -> bytes:
-    """Returns a serialized tf.Example that holds `image` as PNG.
-
-    Args:
-        image: uint8 array of shape [height, width, channels].
-        label: int, the class.
-        text: str, the class's name.
-    """
+    """Returns a serialized tf.Example of uint8 [height, width, channels] as PNG."""
     return build_example(tf.io.encode_png(image).numpy(), "png", image.shape, label, text)
 
 
 def features() -> dict[str, Any]:
     """Returns the `tf.io.parse_single_example` features of an image and its class.
 
-    Without defaults, so that a missing key is an error instead of an empty image.
+    Without defaults, a missing key is an error instead of an empty image.
     """
     return {
         ENCODED: tf.io.FixedLenFeature([], tf.string),

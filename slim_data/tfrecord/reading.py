@@ -16,9 +16,8 @@ def record_reader(
     """Returns a function that maps a path, a scalar string tensor, to a dataset of its records.
 
     Args:
-        files: all paths that the function will receive.
-        corrupt: `CorruptRecord`s to skip. Files with such records are read into memory, since
-            TensorFlow stops reading at a wrong checksum.
+        corrupt: records to skip. Their files are read into memory, since TensorFlow stops reading
+            at a wrong checksum.
     """
     damaged = sorted({record.path for record in corrupt}.intersection(files))
     if not damaged:
@@ -52,10 +51,6 @@ def _extents(path, corrupt):
 def count_records(files: Sequence[str], corrupt: Sequence[corruption.CorruptRecord] | None) -> int:
     """Returns the number of records that `record_reader` yields.
 
-    Args:
-        files: paths.
-        corrupt: `CorruptRecord`s to skip; None: skip none.
-
     Raises:
         DataError: the framing of a file is damaged and `corrupt` is None.
     """
@@ -68,13 +63,7 @@ def count_records(files: Sequence[str], corrupt: Sequence[corruption.CorruptReco
 def read_in_order(
     files: Sequence[str], read: Callable[[tf.Tensor], tf.data.Dataset], num_readers: int
 ) -> tf.data.Dataset:
-    """Returns the records of files, several of which are read concurrently, in turns.
-
-    Args:
-        files: paths.
-        read: result of `record_reader`.
-        num_readers: number of files read concurrently.
-    """
+    """Returns the records of files, `num_readers` of which are read concurrently, in turns."""
     return _interleaved(tf.data.Dataset.from_tensor_slices(files), read, num_readers)
 
 
@@ -94,8 +83,7 @@ def shuffle_records(records: tf.data.Dataset, buffer_size: int, seed: tf.Tensor)
 
     Call it inside a `tf.data` function, such as that of `flat_map`.
     """
-    # tf.data mixes the global seed into the shuffle buffer's. Fix the global seed in this
-    # function's graph, so that the order depends only on the arguments.
+    # tf.data mixes the global seed into the buffer's: fix it in this function's graph.
     tf.compat.v1.set_random_seed(1)
     shuffle_seed = tf.random.stateless_uniform([], seed, None, None, tf.int64, alg="philox")
     return records.shuffle(buffer_size, shuffle_seed, reshuffle_each_iteration=False)

@@ -19,7 +19,7 @@ from slim_data.tfrecord import crc32c
 HEADER_SIZE = 12
 FOOTER_SIZE = 4
 
-# Headers lie far apart, so most time is spent waiting for the disk: read many files concurrently.
+# Headers lie far apart: reading waits for the disk.
 _NUM_THREADS = 16
 _CHECKED_AT_ONCE = 2**26  # bytes
 
@@ -29,9 +29,8 @@ class ScanResult:
     """Result of reading a file's framing.
 
     Args:
-        num_records: number of records before the first fault, or of all records.
-        fault: description of the fault in record `num_records`, after which no record can be
-            found; or None.
+        num_records: before the first fault, or all.
+        fault: the fault in record `num_records`, after which no record can be found; or None.
     """
 
     num_records: int
@@ -39,16 +38,7 @@ class ScanResult:
 
 
 def scan_records(files: Sequence[str]) -> list[ScanResult]:
-    """Returns the `ScanResult` of each file.
-
-    Large data sets take minutes the first time; their results are cached, see `file_cache`.
-
-    Args:
-        files: paths of TFRecord files.
-
-    Raises:
-        DataError: a file cannot be read.
-    """
+    """Returns the `ScanResult` of each file; caches large data sets' results, see `file_cache`."""
 
     def compute(paths):
         found = []
@@ -84,14 +74,7 @@ def count_examples(files: Sequence[str], up_to_faults: bool = False) -> int:
 
 
 def record_extents(path: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns positions of the data of a file's records, up to the first fault of its framing.
-
-    Args:
-        path: path of a TFRecord file.
-
-    Returns:
-        (offsets, lengths): int64 arrays, in bytes.
-    """
+    """Returns (offsets, lengths), int64, of the data of a file's records, up to the first fault."""
     headers, _ = _headers(path)
     lengths = _table(headers)["length"][: _scan(path)[0]].astype(np.int64)
     ends = np.cumsum(HEADER_SIZE + lengths + FOOTER_SIZE)
@@ -101,17 +84,14 @@ def record_extents(path: str) -> tuple[np.ndarray, np.ndarray]:
 def find_damaged_records(path: str) -> list[int]:
     """Returns the numbers of the records with a wrong checksum, ascending.
 
-    Slower than TensorFlow's reading, which stops at the first such record.
-
-    Args:
-        path: path of a TFRecord file.
+    Slower than TensorFlow's reading, which stops at the first.
     """
     found = []
     offsets, lengths = record_extents(path)
     if not len(offsets):
         return found  # an empty file cannot be mapped into memory
     data = np.memmap(path, np.uint8, "r")
-    # Check as many records at once as fit into the memory limit, padded to the longest.
+    # As many records as fit into the memory limit, padded to the longest.
     step = max(1, _CHECKED_AT_ONCE // max(1, lengths.max(initial=0)))
     for first in range(0, len(offsets), step):
         chunk = slice(first, first + step)
@@ -126,11 +106,7 @@ def find_damaged_records(path: str) -> list[int]:
 
 
 def total_size(files: Sequence[str]) -> int:
-    """Returns the size of files in bytes.
-
-    Raises:
-        DataError: a file is missing or unreadable, such as a broken link, or is a pipe.
-    """
+    """Returns the size of files in bytes."""
     try:
         return sum(_size(path) for path in files)
     except OSError as error:

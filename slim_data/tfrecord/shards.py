@@ -37,12 +37,12 @@ def spread(num_examples: int, num_shards: int) -> list[int]:
 
 
 def worker_name(num_workers: int, worker_id: int) -> str:
-    """Returns the name of the folder for a worker's part of the files: `worker_0_of_4`."""
+    """Returns the name of the folder for a worker's files: `worker_0_of_4`."""
     return f"worker_{worker_id}_of_{num_workers}"
 
 
 def is_worker_folder(data_dir: str | os.PathLike) -> bool:
-    """Returns True if a folder, by its name, holds one worker's part of the training files."""
+    """Returns True if a folder's name is a worker's."""
     return _worker_of(data_dir) is not None
 
 
@@ -74,8 +74,7 @@ def worker_part(files: Sequence[_Item], num_workers: int, worker_id: int) -> Seq
 def find_candidates(data_dir: str | os.PathLike, split: str) -> list[str]:
     """Returns the sorted paths of files that are named like a split's, complete or not.
 
-    Names are `<split>-00000-of-00004` or `<split>-<anything>.tfrecord`. Other files, such as
-    `train-images-idx3-ubyte.gz`, are ignored.
+    Names are `<split>-00000-of-00004` or `<split>-<anything>.tfrecord`.
     """
     try:
         found = os.listdir(data_dir)
@@ -112,10 +111,8 @@ def refuse_others(folder: str | os.PathLike, split: str, wanted: Iterable[str]) 
 def find_shards(data_dir: str | os.PathLike, split: str) -> list[str]:
     """Returns the sorted paths of the files of a split, or [].
 
-    A folder named `worker_1_of_4` may hold only that worker's part.
-
-    Raises:
-        DataError: a shard is missing, or the files belong to more than one conversion or worker.
+    A folder named `worker_1_of_4` may hold only that worker's part. DataError if a shard is
+    missing, or the files belong to more than one conversion or worker.
     """
     paths = find_candidates(data_dir, split)
     sets = {_set_of(os.path.basename(path), split): path for path in reversed(paths)}

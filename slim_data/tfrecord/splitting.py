@@ -1,7 +1,6 @@
 """Divides the training files among workers by folders of links, one folder per worker.
 
-Programs that know their place in a cluster need no such folders: see `num_input_pipelines` of
-`load`. Use folders for workers that only receive a path.
+For workers that only receive a path. Others need no folders: see `num_input_pipelines` of `load`.
 """
 
 import os
@@ -24,10 +23,9 @@ def split_dataset(
 ) -> str:
     """Creates `<data_dir>/worker_<worker_id>_of_<num_workers>`, links to a worker's files.
 
-    The worker gets the `worker_id`-th contiguous block of the training files. If the files do not
-    divide evenly, some workers get one file more. All workers together get each file once. `load`
-    recognizes the folder by its name, and refuses it if a file of the block is missing or another
-    one is present. The links are relative, so `data_dir` can be moved with the folder.
+    The worker gets the `worker_id`-th contiguous block of the training files; if they do not divide
+    evenly, some workers get one more. `load` recognizes the folder by its name, and refuses it if a
+    file is missing or another one is present. The links are relative, so `data_dir` can be moved.
 
     Args:
         data_dir: folder written by `convert`.
@@ -77,16 +75,11 @@ def split_for_all(
     """Creates the folders of all workers, see `split_dataset`.
 
     Args:
-        data_dir, num_workers, report: see `split_dataset`.
         link_as: prefix of links to the folders, such as `~/cifar10-data-shard`, to which the
-            numbers of the first and last file are appended, as in `-0-499`. Default None: no
-            links.
+            numbers of the first and last file are appended, as in `-0-499`; None: no links.
 
     Returns:
         List of the paths of the folders or, with `link_as`, of the links.
-
-    Raises:
-        DataError: see `split_dataset`; or another file has the name of a link.
 
     Example:
         >>> slim_data.tfrecord.splitting.split_for_all("/data/cifar10", 2, "/data/part")

@@ -15,7 +15,6 @@ class SplitSource(NamedTuple):
     """Source of a split's examples, for `writing.write_shards`.
 
     Args:
-        generate, num_examples, fingerprint: see `writing.write_shards`.
         may_change: see `writing.discard_unfinished`; empty: nothing is discarded.
     """
 
@@ -35,17 +34,11 @@ def write_splits(
 ) -> None:
     """Writes each split to `<split>-00000-of-00002` and so on.
 
-    Faults raised as `DataErrors` are collected over all splits before they are reported.
+    `DataErrors` are collected over all splits. A split with fewer images gets one file per image.
 
     Args:
         sources: {split: `SplitSource`}, in the order of writing.
-        num_shards: {split: number of files}. A split with fewer images gets one file per image.
-        output_directory: folder to write to; created if absent.
-        num_processes: see `writing.write_shards`.
-        report: function of a line of text, called after each step.
-
-    Raises:
-        DataError: a number is out of range, an image cannot be read, or a file cannot be written.
+        num_shards: {split: number of files}.
     """
     check_at_least(1, **{f"{split}_shards": num_shards[split] for split in sources})
     faults = []
@@ -70,7 +63,7 @@ def write_splits(
 def _write_split(split, source, num_shards, folder, num_processes, report):
     number = min(num_shards, source.num_examples)
     if number < num_shards:
-        # A process that trains on files without examples would have nothing to do.
+        # Files without examples would leave a process without work.
         report(f"{split}: {number} files instead of {num_shards}, one per image")
     paths = [os.path.join(folder, name) for name in shards.shard_names(split, number)]
     os.makedirs(folder, exist_ok=True)

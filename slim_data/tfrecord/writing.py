@@ -17,7 +17,7 @@ from slim_data.files import opening
 from slim_data.files.atomic import atomic_write, write_lines
 from slim_data.tfrecord import record_files, shards
 
-# Starting a process takes seconds, the time in which a running one writes this many photos.
+# Starting a process takes as long as writing this many photos.
 EXAMPLES_PER_PROCESS = 2000
 _MOST_FILES = 10**6  # of a split
 
@@ -43,19 +43,16 @@ def write_shards(
     """Spreads examples evenly over files, in order; each file appears when complete.
 
     Keeps finished files of an interrupted run of the same conversion. A hidden file beside them
-    identifies the conversion; a folder with files of another conversion is refused.
+    identifies the conversion; a folder with files of another one is refused.
 
     Args:
-        generate: function of (start, stop) that returns a generator of the serialized examples
-            start to stop - 1. Several processes call it, so it must be picklable: a module-level
-            function, or a `functools.partial` of one. Programs that call `write_shards` must
-            guard their main part by `if __name__ == "__main__":`.
-        paths: paths of the files in one existing folder, in order.
-        num_examples: int, number of all examples.
+        generate: function of (start, stop) that yields the serialized examples start to stop - 1.
+            Picklable: a module-level function, or a `functools.partial` of one. Programs must guard
+            their main part by `if __name__ == "__main__":`.
+        paths: files in one existing folder, in order.
         fingerprint: JSON-compatible dictionary of everything that the files' content depends on
             (source, sizes, options).
-        num_processes: int, maximum number of processes, by default the number of cores. Few
-            examples use fewer processes.
+        num_processes: maximum number of processes; None: one per core. Few examples use fewer.
         progress: function of the number of examples written so far.
 
     Raises:
@@ -99,17 +96,12 @@ def discard_unfinished(
     fingerprint: Mapping[str, Any],
     may_change: Sequence[str],
 ) -> int:
-    """Removes the files of an unfinished conversion whose source has changed since.
-
-    Incomplete sets are never read, and their files cannot be part of the new set.
+    """Removes the files of an unfinished conversion whose source has changed; returns their number.
 
     Args:
-        paths, num_examples, fingerprint: those of the next call of `write_shards`.
-        may_change: keys of the fingerprint that describe the source's content. If other keys
-            differ too, it is another conversion, and nothing is removed.
-
-    Returns:
-        The number of files removed.
+        paths, num_examples, fingerprint: of the next call of `write_shards`.
+        may_change: keys of the fingerprint that describe the source's content. If other keys differ
+            too, nothing is removed.
     """
     folder, split = _place(paths)
     known = known_fingerprint(paths)
@@ -162,11 +154,7 @@ def _record(paths):
 
 
 def known_fingerprint(paths: Sequence[str]) -> dict[str, Any]:
-    """Returns the fingerprint from `write_shards` of these paths, or {} if unknown.
-
-    Raises:
-        DataError: the fingerprint's file cannot be read.
-    """
+    """Returns the fingerprint from `write_shards` of these paths, or {} if unknown."""
     path = _record(paths)
     try:
         with open(path, encoding="utf-8", opener=opening.regular_file) as file:
@@ -238,7 +226,7 @@ def _runs(part):
 
 
 def _nothing_left(records, stop):
-    # A source may detect damage only at its very end, so exhaust it before the last rename.
+    # A source may detect damage only at its end: exhaust it before the last rename.
     for _ in records:
         raise DataError(f"The source holds more than the {stop} examples that it stated")
     yield from ()

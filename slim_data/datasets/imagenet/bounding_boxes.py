@@ -1,7 +1,7 @@
 """ImageNet's bounding boxes: from XML annotations to a CSV file, and on to the records.
 
-A line of the CSV file is `n00007846_147031.JPEG,0.0060,0.2620,0.7545,0.9940`: the image's name, and
-xmin, ymin, xmax and ymax relative to its width and height.
+A line of the CSV file is `n00007846_147031.JPEG,0.0060,0.2620,0.7545,0.9940`: image, xmin, ymin,
+xmax and ymax, relative to its size.
 """
 
 import csv
@@ -27,18 +27,15 @@ def from_xml(data: bytes) -> list[Box]:
     """Returns the boxes of one annotation.
 
     Coordinates are divided by the size that the annotation states, which may not be the image's.
-    Reversed corners are swapped, boxes are clipped to the image, and empty boxes are dropped.
+    Reversed corners are swapped, boxes are clipped, and empty boxes are dropped.
 
     Args:
-        data: bytes of an XML file with `size` (`width`, `height`) and, for each `object`, `name`
-            and `bndbox` (`xmin`, `ymin`, `xmax`, `ymax` in pixels).
-
-    Raises:
-        DataError: the data is not such a file.
+        data: XML with `size` (`width`, `height`) and, for each `object`, `name` and `bndbox`
+            (`xmin`, `ymin`, `xmax`, `ymax` in pixels).
     """
     defusedxml, tree = import_extra("defusedxml"), import_extra("defusedxml.ElementTree")
     try:
-        # Annotations have no document type, which could declare entities of unlimited size.
+        # A document type could declare entities of unlimited size.
         root = tree.fromstring(data, forbid_dtd=True)
         width, height = (float(root.findtext(f"size/{side}")) for side in ("width", "height"))
         boxes = [_scaled(box, width, height) for box in root.iter("object")]
@@ -67,8 +64,8 @@ def _scaled(annotated, width, height):
 def of_class(boxes: Iterable[Box], synset: str, synsets: Container[str]) -> list[Box]:
     """Returns the boxes without those labelled as another known class.
 
-    Dogs are often labelled with the name of a breed instead of a WordNet id; unknown labels count
-    as the image's class.
+    Dogs are often labelled with a breed instead of a WordNet id: unknown labels count as the
+    image's class.
     """
     return [box for box in boxes if box.label == synset or box.label not in synsets]
 
@@ -81,16 +78,10 @@ def lines(image: str, boxes: Iterable[Box]) -> list[str]:
 def read_boxes(
     path: str, images: Container[str] | None = None
 ) -> dict[str, list[tuple[float, ...]]]:
-    """Returns {name of an image: list of boxes (xmin, ymin, xmax, ymax)} from a CSV file.
-
-    Boxes without area are dropped.
+    """Returns {image: boxes (xmin, ymin, xmax, ymax)} from a CSV file, without empty boxes.
 
     Args:
-        path: path of the file.
-        images: names of the images to read boxes of; default: all.
-
-    Raises:
-        DataError: the file cannot be read, or a line, which the message names, is invalid.
+        images: images to read boxes of; default: all.
     """
     found = {}
     try:
@@ -102,7 +93,7 @@ def read_boxes(
                         f"{path}: line {number} must be `name,xmin,ymin,xmax,ymax` with values "
                         f"of 0 to 1. Received: {','.join(row)!r}"
                     )
-                # Rounding to four decimals can remove the area of narrow boxes.
+                # Rounding to four decimals can empty narrow boxes.
                 has_area = box[0] < box[2] and box[1] < box[3]
                 if has_area and (images is None or row[0] in images):
                     found.setdefault(row[0], []).append(box)

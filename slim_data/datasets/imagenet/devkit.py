@@ -1,7 +1,7 @@
 """The classes of ImageNet (ILSVRC 2012) and of its validation images, from the devkit.
 
-Source: the development kit of tasks 1 and 2, `ILSVRC2012_devkit_t12.tar.gz`. The devkit has its own
-order of classes; everywhere else, classes are numbered in the order of their WordNet ids.
+Source: the development kit of tasks 1 and 2, `ILSVRC2012_devkit_t12.tar.gz`. It has its own order
+of classes; everywhere else, classes are numbered by WordNet id.
 """
 
 import io
@@ -22,7 +22,7 @@ class Devkit(NamedTuple):
     """Content of the devkit.
 
     Attributes:
-        names: {WordNet id: names} of the classes, sorted by id.
+        names: {WordNet id: names}, sorted by id.
         validation: WordNet ids of the validation images, by their numbers from 1.
     """
 
@@ -31,11 +31,7 @@ class Devkit(NamedTuple):
 
 
 def read_devkit(path: str) -> Devkit:
-    """Returns the content of a devkit archive.
-
-    Raises:
-        DataError: the archive cannot be read or is not the devkit.
-    """
+    """Returns the content of a devkit archive."""
     with archives.open_archive(path) as archive:
         members = archives.list_members(archive)
         for name in (_META, _TRUTH):
@@ -57,7 +53,7 @@ def _classes(path, meta):
     try:
         # Crafted files can crash SciPy.
         classes = isolation.call_isolated(_parse, meta)
-    # SciPy raises many kinds of errors for other files.
+    # SciPy raises many kinds of errors.
     except Exception as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path}: {_META} is no list of classes ({reason})") from None

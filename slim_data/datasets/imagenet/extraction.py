@@ -1,7 +1,7 @@
 """Extracts ImageNet's (ILSVRC 2012) archives to one folder per class and a list of boxes.
 
-Each function can be repeated after an interruption and resumes. Only members named like images or
-annotations are written, into the given folders; a class archive with other members is refused.
+Each function resumes after an interruption. Only members named like images or annotations are
+written; a class archive with other members is refused.
 """
 
 import os
@@ -34,14 +34,9 @@ def extract_train(
     """Writes the training images to one folder per class, which appears when complete.
 
     Args:
-        path: `ILSVRC2012_img_train.tar`, an archive of one archive per class, `<synset>.tar`.
-        folder: folder to write to; created if absent.
-        synsets: WordNet ids of the classes. Archives of other classes are ignored.
-        progress: function of the number of finished classes, called after each.
-
-    Raises:
-        DataError: the archive is damaged or lacks a class, or a class archive holds members other
-            than images of the class.
+        path: `ILSVRC2012_img_train.tar`, an archive of archives `<synset>.tar`.
+        synsets: WordNet ids; archives of other classes are ignored.
+        progress: function of the number of finished classes.
     """
     wanted = missing_synsets(folder, synsets)
     done = len(synsets) - len(wanted)
@@ -76,8 +71,7 @@ def missing_validation(folder: str, labels: Sequence[str]) -> dict[str, str]:
     """Returns {name: class} of the validation images that their class's folder lacks.
 
     Args:
-        folder: folder of the validation images.
-        labels: WordNet ids of the validation images, by their numbers from 1.
+        labels: their WordNet ids, by their numbers from 1.
     """
     names = {f"ILSVRC2012_val_{i:08d}.JPEG": label for i, label in enumerate(labels, 1)}
     there = {(s, n) for s in set(labels) for n in _listed(os.path.join(folder, s))}
@@ -92,14 +86,7 @@ def _listed(folder):
 
 
 def sort_validation(folder: str, labels: Sequence[str]) -> int:
-    """Moves validation images from the folder itself into the folders of their classes.
-
-    Args:
-        folder, labels: see `missing_validation`.
-
-    Returns:
-        The number of images moved.
-    """
+    """Moves validation images from the folder itself to class folders; returns their number."""
     there = set(_listed(folder))
     moved = {n: s for n, s in missing_validation(folder, labels).items() if n in there}
     for name, synset in moved.items():
@@ -111,15 +98,10 @@ def sort_validation(folder: str, labels: Sequence[str]) -> int:
 def extract_validation(
     path: str, folder: str, labels: Sequence[str], progress: Callable[[int], object] = ignore
 ) -> None:
-    """Extracts the missing validation images to the folders of their classes.
+    """Extracts the missing validation images of `ILSVRC2012_img_val.tar` to their classes' folders.
 
     Args:
-        path: `ILSVRC2012_img_val.tar`.
-        folder, labels: see `missing_validation`.
         progress: function of the number of images in place.
-
-    Raises:
-        DataError: the archive is damaged or lacks an image.
     """
     missing = missing_validation(folder, labels)
     for synset in set(missing.values()):
@@ -143,21 +125,16 @@ def write_boxes(
 ) -> tuple[int, int]:
     """Writes the bounding boxes of the annotations as a sorted CSV file.
 
-    Images are named after their annotation files and belong to the class of the file's folder:
-    annotations sometimes name the image `%s`. Boxes of other known classes are dropped, see
-    `bounding_boxes`.
+    Annotations sometimes name the image `%s`: the annotation's file and folder give image and
+    class. Boxes of other known classes are dropped.
 
     Args:
         path: `ILSVRC2012_bbox_train_v2.tar.gz`, an archive of `<synset>/<image>.xml`.
-        csv_path: path of the file to write.
-        synsets: WordNet ids of the classes. Annotations of other classes are ignored.
+        synsets: WordNet ids; annotations of other classes are ignored.
         progress: function of the number of annotations read.
 
     Returns:
         (number of annotations, number of boxes).
-
-    Raises:
-        DataError: the archive is damaged, has no annotations or an invalid one, which is named.
     """
     known = set(synsets)
     lines = []

@@ -1,7 +1,7 @@
 """Downloads the official archives of ImageNet (ILSVRC 2012) with an account of image-net.org.
 
-IMAGENET_USERNAME and IMAGENET_ACCESS_KEY in the environment hold the account. It is sent encrypted,
-only to the server of the archives (HTTP Basic authentication), and never shown.
+IMAGENET_USERNAME and IMAGENET_ACCESS_KEY hold the account. It is sent encrypted, only to the server
+of the archives (HTTP Basic authentication), and never shown.
 """
 
 import base64
@@ -14,7 +14,7 @@ from slim_data.common.errors import DataError
 from slim_data.files import download
 
 URL = "https://image-net.org/data/ILSVRC/2012/"
-# Address of the archives, for example of a mirror within a company, if not image-net.org.
+# Address of a mirror, instead of image-net.org.
 URL_VARIABLE = "IMAGENET_URL"
 USERNAME = "IMAGENET_USERNAME"
 ACCESS_KEY = "IMAGENET_ACCESS_KEY"
@@ -24,7 +24,7 @@ VALIDATION = "ILSVRC2012_img_val.tar"
 ANNOTATIONS = "ILSVRC2012_bbox_train_v2.tar.gz"
 DEVKIT = "ILSVRC2012_devkit_t12.tar.gz"
 
-# Size and SHA-256. None are published for the boxes, whose archive has a checksum of its own.
+# Size and SHA-256. None are published for the boxes.
 SIZES_AND_CHECKSUMS = {
     TRAIN: (147897477120, "b08200a27a8e34218a0e58fde36b0fe8f73bc377f4acea2d91602057c3ca45bb"),
     VALIDATION: (6744924160, "c7e06a6c0baccf06d8dbeb6577d71efff84673a5dbdd50633ab44f8ea0456ae0"),
@@ -34,11 +34,7 @@ SIZES_AND_CHECKSUMS = {
 
 
 def has_account() -> bool:
-    """Returns True if the environment holds an account.
-
-    Raises:
-        DataError: only one of the two variables is set.
-    """
+    """Returns True if the environment holds an account; DataError if only one variable is set."""
     there = [name for name in (USERNAME, ACCESS_KEY) if os.environ.get(name)]
     if len(there) == 1:
         raise DataError(
@@ -48,16 +44,7 @@ def has_account() -> bool:
 
 
 def fetch_archive(name: str, folder: str | os.PathLike, report: Callable[[str], object]) -> None:
-    """Downloads an archive to a folder.
-
-    Args:
-        name: name of the archive.
-        folder: path of the folder.
-        report: function of a line of text.
-
-    Raises:
-        DataError: the server refuses the account or does not give the archive.
-    """
+    """Downloads an archive to a folder."""
     url = _place() + name
     account = f"{os.environ[USERNAME]}:{os.environ[ACCESS_KEY]}".encode()
     authorization = f"Basic {base64.b64encode(account).decode('ascii')}"

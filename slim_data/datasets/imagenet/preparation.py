@@ -7,8 +7,8 @@
 | `validation/<synset>` | `ILSVRC2012_img_val.tar`, or images in `validation` |
 | `imagenet_2012_bounding_boxes.csv` | `ILSVRC2012_bbox_train_v2.tar.gz` |
 
-Existing parts are kept, and their archives are not needed. Missing archives are downloaded if the
-environment holds an account, see `official_archives`.
+Existing parts are kept and need no archive. Missing archives are downloaded with an account,
+see `official_archives`.
 """
 
 import os
@@ -35,22 +35,13 @@ _OTHER_ANNOTATIONS = os.path.join(RAW, "bounding_boxes", "annotations.tar.gz")
 
 
 def prepare(data_dir: str | os.PathLike, report: Callable[[str], object]) -> None:
-    """Creates all missing parts of `raw-data`.
-
-    Args:
-        data_dir: folder that holds the archives.
-        report: function of a line of text, called after each step.
-
-    Raises:
-        DataError: a required archive is missing (the message says how to get it) or damaged, or
-            the folder is not writable.
-    """
+    """Creates all missing parts of `raw-data`."""
     if not os.path.isdir(data_dir):
         raise DataError(f"DATA_DIR must be a folder that exists. Received: {data_dir!r}")
     try:
         os.makedirs(os.path.join(data_dir, RAW), exist_ok=True)
         if not all(os.path.isfile(_raw(data_dir, name)) for name in LISTS):
-            # All archives that are certainly needed, so that one message names them together.
+            # So that one message names all archives.
             made = {TRAIN: "train", VALIDATION: "validation", ANNOTATIONS: BOXES}
             others = [n for n, what in made.items() if not os.path.exists(_raw(data_dir, what))]
             _provide(data_dir, [DEVKIT, *others], report)
@@ -104,12 +95,7 @@ def _write_lists(data_dir, report):
 
 
 def read_wordnet_ids(path: str) -> list[str]:
-    """Returns the WordNet ids of a list, written by this module or by the user.
-
-    Raises:
-        DataError: the file is unreadable or empty, or holds other text; the ids become names of
-            folders.
-    """
+    """Returns the WordNet ids of a list, written by this module or by the user."""
     lines = [
         wordnet.check_wordnet_id(word, path) for line in read_lines(path) for word in line.split()
     ]
@@ -130,7 +116,7 @@ def _archive(data_dir, name):
 
 
 def _provide(data_dir, names, report):
-    """Downloads the missing archives, or raises an error that says how to get them."""
+    """Downloads the missing archives, or raises DataError that says how to get them."""
     missing = [name for name in names if not os.path.isfile(_archive(data_dir, name))]
     if missing and not official_archives.has_account():
         raise DataError(

@@ -16,14 +16,10 @@ PATTERN = "*.JPEG"
 
 
 def read_names(path: str, synsets: Iterable[str]) -> dict[str, str]:
-    """Returns {WordNet id: names} of the classes from a metadata file.
+    """Returns {WordNet id: names} of the requested classes.
 
     Args:
-        path: text file with a WordNet id, a tab and names on each line.
-        synsets: the requested ids.
-
-    Raises:
-        DataError: the file cannot be read or lacks an id.
+        path: lines of a WordNet id, a tab and names.
     """
     lines = read_lines(path, "imagenet_metadata_file")
     pairs = (line.split("\t", 1) for line in lines)
@@ -40,10 +36,8 @@ def example_builder(
     """Returns a function that makes an example from an image, see `image_folders.split_source`.
 
     Args:
-        names: {WordNet id: names} of the classes, in their order; the first is class 1.
-        box_file: path of the CSV file with bounding boxes.
-        raw_side: see `image_example`.
-        files: the images to make examples of, as `<WordNet id>/<name>`.
+        names: {WordNet id: names} of the classes, in their order from 1.
+        files: images, as `<WordNet id>/<name>`.
     """
     boxes = bounding_boxes.read_boxes(box_file, {os.path.basename(file) for file in files})
     labels = class_numbers(names)
@@ -73,13 +67,9 @@ def image_example(
     """Returns the serialized tf.Example of an image.
 
     Args:
-        data: bytes of the image file, JPEG or PNG.
-        filename, synset, label, text, boxes: see `examples.build_example`.
-        raw_side: None keeps the image as JPEG. A positive number stores raw pixels, resized to a
-            square of this many pixels; 0 stores them in the original size.
-
-    Raises:
-        DataError: the image is damaged.
+        data: bytes of a JPEG or PNG file.
+        raw_side: None keeps the image as JPEG; a positive number stores raw pixels, resized to a
+            square of this side; 0 stores them in the original size.
     """
     encoded, image_format, size = _image(data, raw_side)
     return examples.build_example(

@@ -1,7 +1,7 @@
 """ImageNet (ILSVRC 2012) from tensorflow-datasets, as an alternative source.
 
 Source: https://www.tensorflow.org/datasets/catalog/imagenet2012. Its records hold JPEG files, whose
-bytes are kept, and no bounding boxes; tensorflow-datasets has already repaired CMYK and PNG files.
+bytes are kept, and no bounding boxes; CMYK and PNG files are already repaired.
 """
 
 import functools
@@ -22,14 +22,11 @@ def find_sources(
     """Returns {split: `SplitSource`}, after preparing the data set if necessary.
 
     Args:
-        tfds_dir: tensorflow-datasets' `data_dir`. To prepare the data set, its folder
-            downloads/manual must hold ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar.
-        names: {WordNet id: names} of the classes, in their order; the first is class 1.
+        tfds_dir: tensorflow-datasets' `data_dir`. To prepare the data set, its downloads/manual
+            must hold ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar.
+        names: {WordNet id: names} of the classes, in their order from 1.
         raw_side: see `records.image_example`.
-        options: dictionary of everything else that the examples depend on.
-
-    Raises:
-        DataError: tensorflow-datasets is not installed or cannot prepare the data set.
+        options: everything else that the examples depend on.
     """
     builder = tfds_source.tfds_builder(NAME, tfds_dir)
     tfds_source.prepare_builder(builder)

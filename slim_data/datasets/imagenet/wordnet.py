@@ -8,15 +8,7 @@ _ID = re.compile(r"n[0-9]{8}")
 
 
 def check_wordnet_id(name: str, place: str) -> str:
-    """Returns a WordNet id unchanged.
-
-    Args:
-        name: the id.
-        place: source of the id, for the message.
-
-    Raises:
-        DataError: not an id. It becomes part of a path that files are written to.
-    """
+    """Returns a WordNet id unchanged, or raises DataError, since files are written to its path."""
     if not _ID.fullmatch(name):
         raise DataError(f"{place}: a WordNet id must be n and 8 digits. Received: {name[:60]!r}")
     return name

@@ -1,4 +1,4 @@
-"""A data set of the user's own in MNIST's file format, with class names given by the user."""
+"""Own data sets in MNIST's file format, with given class names."""
 
 import dataclasses
 import os
@@ -21,7 +21,6 @@ class Idx(IdxBuilder):
     may replace `t10k`.
 
     Args:
-        raw_dir: folder of the files.
         labels: names of the classes, in the order of their numbers from 0.
     """
 

@@ -1,7 +1,7 @@
 """Reads data sets in idx, the format of MNIST's files.
 
-A file holds a big-endian header (magic number, number of items, and rows and columns of images),
-then one byte per pixel or label, all compressed with gzip.
+A gzip file holds a big-endian header (magic number, number of items, and rows and columns of
+images), then one byte per pixel or label.
 """
 
 import contextlib
@@ -33,8 +33,6 @@ def official_files(
 
     Args:
         hosts: addresses of folders that hold the files.
-        sizes: sizes in bytes.
-        checksums: SHA-256 in hexadecimal digits.
     """
     return tuple(
         download.File(name, tuple(f"{host}/{name}" for host in hosts), size, sha256)
@@ -128,7 +126,7 @@ class _IdxFile:
             self.take(min(2**20, size - position))
 
     def finish(self):
-        """Checks that the file ends here; this read also makes gzip compare its checksum."""
+        """Checks that the file ends here, which makes gzip compare its checksum."""
         if self._read(1):
             raise DataError(f"{self.path}: the file is longer than its header says")
 

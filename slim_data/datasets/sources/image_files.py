@@ -12,9 +12,9 @@ from slim_data.files import opening
 
 _JPEG_START = b"\xff\xd8\xff"
 _PNG_START = b"\x89PNG\r\n\x1a\n"
-# Those that Pillow reads; TensorFlow reads WebP since 2.20 only, and not each of its kinds.
+# Read by Pillow; TensorFlow reads WebP since 2.20 only, and not all of it.
 _OTHER_FORMATS = ("GIF", "WEBP", "BMP")
-# Of EXIF: {orientation: (quarter turns to the left, whether it is mirrored after these)}.
+# EXIF {orientation: (quarter turns to the left, whether then mirrored)}.
 _ORIENTATION = 0x0112
 _TURNS = {
     2: (0, True),
@@ -31,11 +31,7 @@ DAMAGED = "the image is damaged and cannot be decoded"
 
 
 def read_image_file(path: str | os.PathLike) -> bytes:
-    """Returns the bytes of a file.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
+    """Returns the bytes of a file."""
     try:
         with open(path, "rb", opener=opening.regular_file) as file:
             return file.read()
@@ -46,14 +42,8 @@ def read_image_file(path: str | os.PathLike) -> bytes:
 def upright(data: bytes) -> bytes:
     """Returns an image as a JPEG or PNG file that shows it as people see it.
 
-    JPEG and PNG files stay as they are, byte for byte, unless EXIF says that the image is turned or
-    mirrored. All others become PNG: RGB, without transparency, of an animation the first picture.
-
-    Args:
-        data: bytes of a JPEG, PNG, GIF, WebP or BMP file, whatever its name.
-
-    Raises:
-        DataError: it is none of these, or damaged.
+    JPEG and PNG files stay as they are, unless EXIF turns or mirrors them. Others (GIF, WebP, BMP)
+    become PNG: RGB, without transparency, of an animation the first picture.
     """
     if data.startswith((_JPEG_START, _PNG_START)):
         turns, is_mirrored = _TURNS.get(_orientation(data), (0, False))
@@ -67,35 +57,22 @@ def upright(data: bytes) -> bytes:
 
 
 def as_jpeg(data: bytes) -> tuple[bytes, tuple[int, int, int]]:
-    """Returns an image as a JPEG that every decoder reads as RGB or grey, and its size.
+    """Returns (bytes, (height, width, 3)) of a JPEG that every decoder reads as RGB or grey.
 
-    JPEG files are kept byte for byte, except CMYK. CMYK and PNG files are encoded as RGB of
-    quality 100.
-
-    Args:
-        data: bytes of a JPEG or PNG file, recognized by content.
-
-    Returns:
-        (bytes, (height, width, 3)); decoders must be asked for 3 channels, also for grey images.
-
-    Raises:
-        DataError: the data is neither JPEG nor PNG, or is damaged.
+    JPEG files are kept byte for byte, except CMYK. CMYK and PNG become RGB of quality 100. Ask
+    decoders for 3 channels, also for grey images.
     """
     pixels = decode_image(data)
     is_kept = data.startswith(_JPEG_START) and _num_components(data) != _CMYK_COMPONENTS
     if not is_kept:
-        # Full colour resolution costs little, since few images are encoded.
+        # Few images are encoded, so full colour resolution costs little.
         encoded = tf.io.encode_jpeg(pixels, "rgb", _QUALITY, chroma_downsampling=False)
         data = encoded.numpy()
     return data, pixels.shape
 
 
 def decode_image(data: bytes) -> np.ndarray:
-    """Returns the pixels of a JPEG or PNG file as uint8 array [height, width, 3].
-
-    Raises:
-        DataError: the data is neither JPEG nor PNG, or is damaged.
-    """
+    """Returns the pixels of a JPEG or PNG file as uint8 array [height, width, 3]."""
     if data.startswith(_JPEG_START):
         decoder = tf.io.decode_jpeg
     elif data.startswith(_PNG_START):
@@ -109,24 +86,15 @@ def decode_image(data: bytes) -> np.ndarray:
 
 
 def resize_image(pixels: np.ndarray, side: int) -> np.ndarray:
-    """Returns an image resized to a square: bilinear, with averaging if it shrinks.
-
-    Args:
-        pixels: uint8 array of shape [height, width, 3].
-        side: height and width of the result, in pixels.
-
-    Returns:
-        uint8 array of shape [side, side, 3].
-    """
+    """Returns an image, uint8 [height, width, 3], as a square: bilinear, averaged if it shrinks."""
     resized = tf.image.resize(pixels, [side, side], method="bilinear", antialias=True)
     return np.clip(np.rint(resized.numpy()), 0, 255).astype(np.uint8)
 
 
 def _orientation(data):
     if data.startswith(_PNG_START) and b"eXIf" not in data:
-        return 1  # Pillow would decode all of it to find that out
-    # Pillow raises errors of many kinds for a header that is not well formed, and others decode
-    # such files all the same.
+        return 1  # Pillow would decode the whole image
+    # Pillow raises many kinds of errors for malformed headers, which other decoders accept.
     try:
         with import_extra("PIL.Image").open(io.BytesIO(data), formats=("JPEG", "PNG")) as image:
             return image.getexif().get(_ORIENTATION, 1)
@@ -141,7 +109,7 @@ def _decode_other(data):
     try:
         with pillow.open(io.BytesIO(data), formats=_OTHER_FORMATS) as image:
             return np.asarray(ops.exif_transpose(image).convert("RGB"))
-    except Exception:  # of many kinds, as each format has a reader of its own
+    except Exception:  # each format raises its own kinds
         raise DataError("it is no JPEG, PNG, GIF, WebP or BMP image, or damaged") from None
 
 

@@ -16,7 +16,7 @@ from slim_data.tfrecord import examples, write_splits
 
 SEED = 12345
 
-# Maps the names of all files to a function of (name, bytes), which returns an example.
+# Maps names of files to a function that makes an example of one's (name, bytes).
 Build = Callable[[Sequence[str]], Callable[[str, bytes], bytes]]
 
 
@@ -24,10 +24,7 @@ def read_labels(path: str) -> list[str]:
     """Returns the lines of a labels file: the first names class 1, since 0 is the background.
 
     Args:
-        path: text file with one class per line; the class is also the name of a folder.
-
-    Raises:
-        DataError: the file is unreadable or empty, repeats a class, or names no valid folder.
+        path: text file with one class, the name of a folder, per line.
     """
     labels = [line.strip() for line in read_lines(path, "labels_file") if line.strip()]
     if not labels:
@@ -45,11 +42,7 @@ def read_labels(path: str) -> list[str]:
 
 
 def class_folders(directory: str) -> list[str]:
-    """Returns the names of the folders in a folder, sorted, without hidden ones.
-
-    Raises:
-        DataError: the folder cannot be read.
-    """
+    """Returns the names of the folders in a folder, sorted, without hidden ones."""
     try:
         found = sorted(entry.name for entry in os.scandir(directory) if entry.is_dir())
     except OSError as error:
@@ -61,12 +54,7 @@ def find_images(directory: str, labels: Sequence[str], pattern: str = "*") -> li
     """Returns the images of a folder of folders as `<label>/<name>`, shuffled with a fixed seed.
 
     Args:
-        directory: folder that holds one folder per label. Other files are ignored.
-        labels: names of the classes.
-        pattern: shell pattern of the images' names. Hidden files are ignored.
-
-    Raises:
-        DataError: the folders do not match the labels, or hold no images.
+        pattern: shell pattern of the names. Hidden files are ignored.
     """
     folders = class_folders(directory)
     for name in sorted(set(folders) ^ set(labels)):
@@ -91,11 +79,9 @@ def split_source(
     """Returns the `write_splits.SplitSource` of a split's images.
 
     Args:
-        directory: folder of `files`.
         files: result of `find_images`.
-        build: function of the names of some files. Its result is a function of (name, bytes) of
-            one of these files, which returns a serialized example. Picklable.
-        options: dictionary of everything else that the examples depend on.
+        build: picklable; see `Build`.
+        options: everything else that the examples depend on.
     """
     generate = functools.partial(_generate, directory, files, build)
     fingerprint = {**options, "images": _digest(directory, files), "seed": SEED}
@@ -103,16 +89,10 @@ def split_source(
 
 
 def example_builder(labels: Sequence[str], label_offset: int = 1) -> Build:
-    """Returns the `build` that `split_source` takes for images of classes without more to them.
-
-    Images that EXIF says to turn are turned.
+    """Returns the `build` of `split_source` for images with a class only, upright by EXIF.
 
     Args:
-        labels: names of the classes.
-        label_offset: number of the first.
-
-    Raises:
-        DataError: a name cannot be a line of labels.txt.
+        label_offset: number of the first class.
     """
     check_labels(labels)
     return functools.partial(_builder, {label: i for i, label in enumerate(labels, label_offset)})
@@ -130,10 +110,7 @@ def _builder(numbers, files):
 
 
 def _generate(directory, files, build, start, stop):
-    """Yields examples up to the first faulty image, then only checks the rest.
-
-    One run thus reports all faulty images.
-    """
+    """Yields examples up to the first faulty image, then checks the rest to report all faults."""
     example = build(files[start:stop])
     faults = []
     for file in files[start:stop]:

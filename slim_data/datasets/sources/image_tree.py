@@ -10,29 +10,17 @@ from slim_data.common import progress
 from slim_data.common.errors import DataError, printable
 from slim_data.datasets.sources import image_files, image_folders
 
-# Files of file managers and archives. Hidden files do not count either.
+# Files of file managers and archives.
 _LEFT_BEHIND = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "__macosx"})
 
 
 def class_folders(directory: str) -> list[str]:
-    """Returns the names of the classes: the sub-folders of a folder, sorted.
-
-    Raises:
-        DataError: the folder cannot be read.
-    """
+    """Returns the names of the classes: the sub-folders of a folder, sorted."""
     return [name for name in image_folders.class_folders(directory) if not _is_left_behind(name)]
 
 
 def find_images(directory: str, labels: Iterable[str]) -> list[str]:
-    """Returns the files of each class at any depth, as `<label>/<path>`. Follows links.
-
-    Args:
-        directory: folder with one folder per label.
-        labels: names of the classes.
-
-    Raises:
-        DataError: a folder cannot be read.
-    """
+    """Returns the files of each class at any depth, as `<label>/<path>`. Follows links."""
     above = (os.path.realpath(directory),)
     return [file for label in labels for file in _walk(directory, label, above)]
 
@@ -43,14 +31,12 @@ def find_bad(
     """Returns {path: reason} of files that are damaged or not images.
 
     Args:
-        paths: paths of the files.
-        num_threads: number of images to decode at once; None: one per core.
-        bar: function like `progress.progress_bar`.
+        num_threads: None: one per core.
     """
     bad = {}
-    # Not in a thread, since the first check loads TensorFlow.
+    # The first check loads TensorFlow: keep it in this thread.
     first = [_fault(path) for path in paths[:1]]
-    # Threads suffice: neither reading nor TensorFlow's decoding holds the interpreter's lock.
+    # Reading and decoding release the interpreter's lock.
     with (
         concurrent.futures.ThreadPoolExecutor(num_threads or len(os.sched_getaffinity(0))) as pool,
         bar("Checking images", len(paths)) as advance,
@@ -66,7 +52,7 @@ def find_bad(
 def order(files: Iterable[str], seed: int) -> list[str]:
     """Returns files in an order that depends only on their names and the seed.
 
-    Adding or removing a file does not change the order of the others.
+    Added or removed files do not reorder the others.
     """
     return sorted(files, key=lambda file: _number(file, seed))
 
@@ -75,10 +61,8 @@ def split(files: Iterable[str], part: float, seed: int) -> dict[str, list[str]]:
     """Returns {"validation": files, "train": files} with a share of each class to validate.
 
     Args:
-        files: result of `find_images`.
         part: share of validation images, at least 0 and less than 1. Unless it is 0, a class with
             two or more images has at least one in each split.
-        seed: int.
     """
     classes: dict[str, list[str]] = {}
     for file in order(files, seed):

@@ -39,7 +39,7 @@ def find_labels(data_dir: str | os.PathLike) -> str | None:
     """Returns the path of a folder's labels.txt, or None.
 
     Args:
-        data_dir: folder of a converted data set, or a worker's folder of links to its files.
+        data_dir: folder of a data set, or a worker's folder of links to its files.
     """
     folders = [data_dir]
     if shards.is_worker_folder(data_dir):
@@ -51,15 +51,8 @@ def find_labels(data_dir: str | os.PathLike) -> str | None:
 def read_labels(name: str, data_dir: str | os.PathLike | None) -> tuple[tuple[str, ...], int]:
     """Returns (names of the classes, number of the first one) from a folder's labels.txt.
 
-    Lines are `<number>:<name>`, numbered without gaps, or `<name>`, numbered from 1 as by
-    `build_image_data`. Without numbers, only the last lines may be empty.
-
-    Args:
-        name: name of the data set, for messages.
-        data_dir: see `find_labels`.
-
-    Raises:
-        DataError: the file is missing or does not name the classes.
+    Lines are `<number>:<name>`, numbered without gaps, or `<name>`, numbered from 1. Without
+    numbers, only the last lines may be empty. `name` is the data set's, for messages.
     """
     if data_dir is None:
         raise DataError(f"`{name}` needs a folder, `data_dir`, whose {NAME} names the classes")

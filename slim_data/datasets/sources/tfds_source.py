@@ -22,11 +22,10 @@ _FORMATS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg"}
 
 
 class TfdsSource(DatasetBuilder):
-    """A data set prepared by tensorflow-datasets.
+    """A data set prepared by tensorflow-datasets, with a `tfds_name`.
 
     Args:
-        builder: the data set's `DatasetBuilder` subclass, which has a `tfds_name`.
-        tfds_dir: tensorflow-datasets' `data_dir`. Default: tensorflow-datasets' own.
+        tfds_dir: tensorflow-datasets' `data_dir`. Default: its own.
     """
 
     def __init__(self, builder: type[DatasetBuilder], tfds_dir: str | os.PathLike | None = None):
@@ -68,14 +67,7 @@ class TfdsSource(DatasetBuilder):
 
 
 def prepare_builder(builder: Any) -> None:
-    """Lets tensorflow-datasets download and prepare a data set if necessary.
-
-    Args:
-        builder: result of `tfds_builder`.
-
-    Raises:
-        DataError: tensorflow-datasets fails.
-    """
+    """Lets tensorflow-datasets download and prepare a data set if necessary."""
     if not sys.stderr.isatty():
         _tfds().disable_progress_bar()
     try:
@@ -95,14 +87,8 @@ def read_records(
     """Yields a function's results for the records start to stop - 1, in file order.
 
     Args:
-        builder: tensorflow-datasets' builder of a prepared data set with the feature `image`, which
-            stays encoded.
-        split: name of a split.
-        start, stop: index of the first record and index after the last.
+        builder: of a prepared data set; its feature `image` stays encoded.
         build: function of a record, a dictionary of NumPy values.
-
-    Raises:
-        DataError: the function fails for a record, which the message names.
     """
     if start >= stop:
         return
@@ -110,7 +96,7 @@ def read_records(
     records = builder.as_dataset(
         split=tfds.core.ReadInstruction(split, from_=start, to=stop, unit="abs"),
         decoders={"image": tfds.decode.SkipDecoding()},
-        # One file at a time, so that parts of a split join to the whole.
+        # One file at a time, so that parts join to the whole.
         read_config=tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False),
         shuffle_files=False,
     )
@@ -128,11 +114,7 @@ def _tfds():
 
 
 def tfds_builder(name: str | None, tfds_dir: str | os.PathLike | None) -> Any:
-    """Returns tensorflow-datasets' builder of a data set in its `data_dir`.
-
-    Raises:
-        DataError: tensorflow-datasets is not installed.
-    """
+    """Returns tensorflow-datasets' builder of a data set in its `data_dir`."""
     return _tfds().builder(name, data_dir=tfds_dir and os.path.abspath(tfds_dir))
 
 
