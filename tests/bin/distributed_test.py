@@ -143,6 +143,7 @@ class DistributedTest(tf.test.TestCase):
         for key, array in whole.items():
             self.assertAllEqual(array, resumed[key], msg=key)
 
+    @pytest.mark.slow
     def test_a_worker_with_different_flags_ends_all_with_one_line(self):
         cluster = Cluster(self.root, "flags", self.shared, of_second=("--momentum", 0.5))
         for status, _, error in cluster.outcomes():

@@ -83,6 +83,7 @@ class AssignedWeightsTest(ClientTest, parameterized.TestCase):
     num_replicas = (4,)
 
     @parameterized.parameters((4, 8, False), (2, 9, False), (4, 11, True))
+    @pytest.mark.slow
     def test_reduced_gradients_are_those_of_the_batch(self, count, num_examples, run_eagerly):
         self.num_replicas = (count,)
 

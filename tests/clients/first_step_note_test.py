@@ -42,6 +42,7 @@ class FirstStepTest(tf.test.TestCase):
             model.fit(np.ones([8, 4]), np.ones([8, 1]), batch_size=4, **options)
         return [line for line in output.getvalue().splitlines() if "share each batch" in line]
 
+    @pytest.mark.slow
     def test_the_line_about_replicas_appears_once(self):
         strategy = TernGradStrategy(num_nodes=2)
         self.assertEqual(self.fit(strategy, verbose=0), [])

@@ -71,6 +71,7 @@ class ExperimentsTest(tf.test.TestCase):
             *("--num_nodes", num_nodes, "--grad_bits", grad_bits, "--clip_factor", 2.5),
         )
 
+    @pytest.mark.slow
     def test_mnist(self):
         run = self.mnist(4, 1)
         precision, recall, count = self.evaluate("mnist", run, "--norestore_avg_var")

@@ -67,6 +67,7 @@ class SplittingTest(tf.test.TestCase):
         for images, _ in stream:
             self.assertCountEqual(samples.brightness(images), [5, 6, 7, 8, 9])
 
+    @pytest.mark.slow
     def test_all_workers_together_cover_each_record_once(self):
         for num_workers in (1, 2, 3, 7):
             folders = [

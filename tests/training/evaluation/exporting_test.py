@@ -50,6 +50,7 @@ class ExportingTest(tf.test.TestCase):
         )
         return model(images, training=False)
 
+    @pytest.mark.slow
     def test_both_kinds_of_files_compute_the_logits_of_either_weights(self):
         images = np.random.default_rng(0).normal(size=(5, 8, 8, 1)).astype("float32")
         status, out, err = self.export(self.root / "average.keras")
