@@ -180,7 +180,7 @@ class FitTest(tf.test.TestCase):
             self.assertEqual(float(model.optimizer.dynamic_scale.numpy()), scale / 2)
             self.assert_same(before, [v.numpy() for v in model.trainable_variables])
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_every_keras_optimizer_trains(self):
         for name in ("Adam", "AdamW", "RMSprop", "Adagrad", "Lion"):
             optimizer = lambda name=name: getattr(keras.optimizers, name)(1e-3)  # noqa: E731

@@ -109,7 +109,7 @@ class GuidesTest(unittest.TestCase):
             with self.subTest(page=name):
                 self.assertEqual(status, 0, output[-3000:])
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_commands_of_guides_run(self):
         self.run_guides(SLOW)
 

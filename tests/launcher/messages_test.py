@@ -70,7 +70,7 @@ class Terminal:
         return [line for line in self.lines if line.startswith("terngrad run: ")]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 class MessagesTest(tf.test.TestCase):
     """Four hosts: the user's, one with full disks, one that freezes, one behind a firewall."""
 

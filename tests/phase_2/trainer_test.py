@@ -203,7 +203,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         ):
             self.train("refused", pca_mat_path=str(self.root / "no.npy"), **weights)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_the_program_that_averages_snapshots_leaves_a_run_that_is_evaluated(self):
         def call(*more):
             out = io.StringIO()

@@ -225,7 +225,7 @@ class BuildImageDataTest(tf.test.TestCase):
         self.assertCountEqual([line.partition(": ")[0] for line in told], bad)
         self.assertNotIn("Finished", done.stdout)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_processes_report_all_unusable_images(self):
         self.damage()
         with mock.patch.object(writing, "EXAMPLES_PER_PROCESS", 5):

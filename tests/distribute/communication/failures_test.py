@@ -81,7 +81,7 @@ class FailuresTest(tf.test.TestCase):
             (error,) = self.said(output, "error")
             self.assertRegex(error, rf"^lost worker 2 \({addresses[2]}\b.*\)")
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_all_report_a_slow_process_and_survivors_name_the_lost_chief(self):
         addresses, statuses, outputs = self.run_cluster(
             *(

@@ -313,7 +313,7 @@ class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
             model.compile(DiLoCo(adamw(), 4, outer=SGD(0.7, momentum=0.9, use_ema=True)), "mse")
         return strategy, model
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_between_two_exchanges_from_a_keras_file(self):
         self.test_between_two_exchanges("keras")
 

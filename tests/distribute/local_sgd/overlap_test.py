@@ -135,7 +135,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         self.check(2, 6, 2, 2, 0.25, 8)
 
     @parameterized.parameters((3, 3, 3, 1, 0.0, 8), (2, 4, 1, 4, 0.5, 12))
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_more_replicas_and_overlaps_train_as_models_apart(self, *case):
         self.check(*case)
 

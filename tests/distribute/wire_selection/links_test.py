@@ -48,7 +48,7 @@ class LinksTest(tf.test.TestCase):
                 return lines
         raise AssertionError("".join(lines))
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_five_seconds_without_a_link_do_no_harm_and_a_link_lost_for_good_ends_all(self):
         short, long = {"num_steps": 30, "pause": 0.1}, {"num_steps": 3000, "pause": 0.1}
         started = self.start(short, long)

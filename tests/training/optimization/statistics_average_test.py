@@ -141,7 +141,7 @@ class StatisticsAverageTest(tf.test.TestCase):
 
 
 class RunTest(tf.test.TestCase):
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_a_run_resumes_its_averages_and_is_evaluated_with_them(self):
         root = runs.class_folder(type(self))
         slim_data.convert("digits", str(root / "data"), shard=True, train_shards=2)

@@ -81,7 +81,7 @@ class PlainVariablesTest(tf.test.TestCase):
                 for a, b in zip(got, expected, strict=True):
                     self.assertAllClose(a, b, msg=name)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_ternary_gradients_train_modules_alike_on_both_strategies(self):
         for name in OPTIMIZERS:
             runs = [
