@@ -37,8 +37,8 @@ class Watch:
         """Reads a worker's state.
 
         Args:
-            number: of the last generation that the worker agreed to.
-            members: of this generation.
+            number: number of the last generation that the worker agreed to.
+            members: members of this generation.
             saved: (generation, step) of the worker's last save, or None.
         """
         if saved is None or saved == self._states.get(task):

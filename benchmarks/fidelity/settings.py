@@ -71,9 +71,9 @@ class Run:
     """A training run.
 
     Args:
-        net: in `NETS` or `KINDS`.
-        optimizer: in `OPTIMIZERS`.
-        gradients: in `GRADIENTS`.
+        net: one of `NETS` or `KINDS`.
+        optimizer: one of `OPTIMIZERS`.
+        gradients: one of `GRADIENTS`.
         num_nodes: replicas.
         batch_size: images per step, over all replicas.
         images: number of training images, the first of the data set.

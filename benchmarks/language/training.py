@@ -63,7 +63,7 @@ def train(parts, num_letters, way, rate, seed, steps):
 
     Args:
         parts: first result of `load`.
-        way: in `WAYS`.
+        way: one of `WAYS`.
         rate: highest rate of AdamW.
         seed: fixes the initial weights and the pieces of text.
 

@@ -23,7 +23,7 @@ def read_finished(path, settings, name="runs"):
 
     Args:
         settings: those that all runs of a file share.
-        name: of the list in the file.
+        name: name of the list in the file.
 
     Raises:
         SystemExit: the file's runs had other settings, so that no table can hold both.

@@ -35,7 +35,7 @@ class LoadOptions:
         preprocessing: style, see above. Default: the data set's first.
         num_readers: number of files read concurrently, in turns.
         shuffle_buffer: number of (encoded) examples to draw from in training.
-        seed: of the order in training.
+        seed: seed of the order in training.
         start_step: number of batches to skip, as if they had been consumed.
         drop_remainder: whether to drop a last, smaller batch. Default: as `repeat`.
         repeat: whether to start over at the end of the examples.

@@ -27,7 +27,7 @@ def adjust_colors(
         image: float32 [height, width, 3], statically known, from 0 to 255.
         brightness: added to all values.
         saturation: factor, 0 or more.
-        hue: in turns.
+        hue: change of the hue, in turns.
         contrast: factor of the distance from each channel's mean.
     """
     arguments = image, brightness, saturation, hue, contrast

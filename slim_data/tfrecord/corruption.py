@@ -140,7 +140,7 @@ def in_memory(path: tf.Tensor, offsets: tf.Tensor, lengths: tf.Tensor) -> tf.dat
     """Returns a dataset of chosen records of a file, read into memory.
 
     Args:
-        offsets, lengths: of the records' data in the file, int64 [n].
+        offsets, lengths: places of the records' data in the file, int64 [n].
     """
     content = tf.io.read_file(path)
     extents = tf.data.Dataset.from_tensor_slices((offsets, lengths))

@@ -99,7 +99,7 @@ def discard_unfinished(
     """Removes the files of an unfinished conversion whose source has changed; returns their number.
 
     Args:
-        paths, num_examples, fingerprint: of the next call of `write_shards`.
+        paths, num_examples, fingerprint: arguments of the next call of `write_shards`.
         may_change: keys of the fingerprint that describe the source's content. If other keys differ
             too, nothing is removed.
     """

@@ -69,7 +69,7 @@ def bars(
     """Draws bars, stacked or side by side.
 
     Args:
-        labels: of the axes for upright bars.
+        labels: labels of the axes for upright bars.
         series: lengths by place, by name of a kind of bars.
         sideways: whether bars are horizontal, with their places' names on the left.
     """

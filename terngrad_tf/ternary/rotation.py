@@ -170,7 +170,7 @@ def kept_by(bound: tf.Tensor, concentration: tf.Tensor) -> tf.Tensor:
     elements, and for very many, whose sum is Gaussian; others are interpolated.
 
     Args:
-        bound: in units of the root mean square; at least 1.
+        bound: the bound in units of the root mean square; at least 1.
     """
     half = math.sqrt(0.5)
     shares = (

@@ -87,7 +87,7 @@ def read_records(
     """Yields a function's results for the records start to stop - 1, in file order.
 
     Args:
-        builder: of a prepared data set; its feature `image` stays encoded.
+        builder: builder of a prepared data set; its feature `image` stays encoded.
         build: function of a record, a dictionary of NumPy values.
     """
     if start >= stop:

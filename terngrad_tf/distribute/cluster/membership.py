@@ -29,7 +29,7 @@ class SavedState:
     """A state of the run that a worker can provide.
 
     Attributes:
-        generation: in which the state was saved, from 1; 0 if unknown.
+        generation: generation that saved the state, from 1; 0 if unknown.
         step: number of steps done.
     """
 
@@ -42,7 +42,7 @@ class Generation:
     """Workers that agreed to train together.
 
     Attributes:
-        number: from 1; 0 before the first.
+        number: number of the generation, from 1; 0 before the first.
         members: indices in the whole cluster's list, the chief first.
         num_copies: number of members after the chief that save, too.
         start: state at the beginning, or None.

@@ -28,12 +28,13 @@ class Source:
         num_batches: None if unknown before their end.
         is_own: True if the user has stated that each process reads its own examples.
         are_distorted: as in `signatures.are_alike`.
-        signature: of the first examples; None if the user has stated how processes share the data.
+        signature: signature of the first examples; None if the user stated how processes share
+            the data.
         remedy: advice for processes that read different examples; None: each takes its own batches
             whole.
         order: each random generator's seeds and number of uses.
         seed: a random number.
-        states: of random generators that may shuffle the data; None for an unseeded one.
+        states: states of random generators that may shuffle the data; None for an unseeded one.
     """
 
     kind: str
@@ -54,7 +55,7 @@ class Agreement:
 
     Attributes:
         is_own: True if each process reads its own examples.
-        num_batches: of the process with most; None if unknown to one.
+        num_batches: batches of the process with most; None if a process does not know its number.
         is_infinite: True if no process's data end.
         seed: the chief's.
         shared: names of the `states` that are equal on all processes.

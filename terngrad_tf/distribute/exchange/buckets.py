@@ -17,7 +17,13 @@ BUCKET_ELEMENTS = 4 * 2**20
 
 
 class ReductionContext:
-    """The participants of an exchange."""
+    """The participants of an exchange.
+
+    Args:
+        devices: the device of each local replica.
+        num_replicas: replicas of all processes.
+        processes: `ProcessGroup`; None without other processes.
+    """
 
     def __init__(self, devices: Sequence[str], num_replicas: int, processes: Any) -> None:
         self.devices = devices

@@ -24,8 +24,8 @@ class Job:
         buckets: elements of the ternary gradients.
         floats: elements of dense gradients that stay float.
         levels: L, for codes from -L to L.
-        float_bytes: of `floats`. Default: as float32.
-        bytes_as_floats: of all gradients as floats. Default: as float32.
+        float_bytes: bytes of `floats`. Default: those of float32.
+        bytes_as_floats: bytes of all gradients as floats. Default: those of float32.
     """
 
     num_members: int
@@ -71,7 +71,8 @@ class LocalScales(NamedTuple):
 
     Attributes:
         scales: `Quantization.local_scales` of each bucket.
-        times: when each bucket's gradients existed, float64 scalar tensors, if measured.
+        times: time when each bucket's gradients existed, float64 scalar tensors; empty if not
+            measured.
     """
 
     scales: list[Any]
@@ -91,10 +92,11 @@ class Plan:
         rows: positions of `tf.IndexedSlices` to round, see `sparse_rows`.
         floats: positions of dense gradients that travel as floats.
         buckets: positions of dense gradients to round.
-        job: of the dense gradients only.
-        sparse_bytes: received by this member, a number or an integer scalar tensor.
+        job: sizes of the dense gradients.
+        sparse_bytes: bytes of sparse gradients that this member receives, a number or an integer
+            scalar tensor.
         float_sparse_bytes: the same if all rows traveled as floats.
-        is_float: see `float_steps`.
+        is_float: whether the step exchanges dense gradients as floats, see `float_steps`.
     """
 
     strategy: tf.distribute.Strategy
@@ -228,8 +230,8 @@ class Arrival:
 
     Attributes:
         scales: `Quantization.local_scales` of each local replica.
-        times: when the gradients existed, if measured.
-        told: float32 vector that travels beside the scales.
+        times: time when the gradients existed; empty if not measured.
+        told: float32 vector that travels beside the scales, or None.
     """
 
     plan: Plan

@@ -37,7 +37,7 @@ def share_scales(
 
     Args:
         local_scales: float32 `[T]` of each local replica.
-        told: float32 vector that travels beside the scales.
+        told: float32 vector that travels beside the scales, or None.
     """
     processes = context.processes
     with tf.device(context.devices[0]):

@@ -25,7 +25,7 @@ def measure(buckets: Sequence[Any], sums: Sequence[Any]) -> tf.Tensor:
 
     Args:
         buckets: list of `exchange.Bucket`.
-        sums: for each bucket, the T reduced tensors on the first local device.
+        sums: the T reduced tensors of each bucket, on the first local device.
 
     Returns:
         float64 `[3]`, NaN if undefined: the share of non-zero codes of each process's first

@@ -94,8 +94,8 @@ class Lap:
         starts: times when a bucket's gradients existed; None for float gradients.
 
     Attributes:
-        context: with measured messages.
-        brought: to be used in place of the given tensors.
+        context: the given context, with measured messages.
+        brought: tensors to use in place of the given ones.
         start: time when all gradients exist.
         finish: time when all sums exist.
     """

@@ -32,7 +32,7 @@ class Prediction:
 
     Args:
         classes: numbers of the likeliest classes, the likeliest first.
-        names: of these classes, "" if unknown.
+        names: names of these classes, "" if unknown.
         probabilities: softmax of the logits, for these classes.
     """
 

@@ -197,7 +197,7 @@ def build_optimizer(
     Args:
         name: "momentum", "adam" or "abs_adam" (epsilon 1e-8), "gd" or "rmsprop" (decay 0.9, epsilon
             1).
-        momentum: in [0, 1], used by "momentum" and "rmsprop".
+        momentum: number in [0, 1], used by "momentum" and "rmsprop".
         loss_scale: factor of the loss, by which gradients are divided again.
 
     Example:

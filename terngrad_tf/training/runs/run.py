@@ -123,7 +123,7 @@ def open_run(
     """Opens the chief's folder and restores the run on all processes.
 
     Args:
-        variables: of the run's checkpoint, which the other processes receive from the chief.
+        variables: variables of the run's checkpoint; the chief sends them to the other processes.
         **folder: see `open_folder`.
     """
     folder["identity"] = folder["identity"] | cluster.cluster_identity(strategy, shard)

@@ -21,7 +21,7 @@ class Sums(typing.NamedTuple):
 
     Attributes:
         tensors: the T sums over all replicas.
-        received_words: of this member, a number or a float32 scalar tensor.
+        received_words: words that this member received, a number or a float32 scalar tensor.
         errors: float32 `[T]`, mean squared error per element of rounding the sums; None if sums are
             exact, or without rotation.
     """
@@ -37,11 +37,11 @@ class Wire:
 
     Args:
         sizes: elements of each tensor.
-        num_members: M.
+        num_members: M, the members of the exchange.
         num_local: L, replicas whose codes a member adds before it sends.
-        levels: largest code.
+        levels: the largest code. Default 1.
         num_scales: scales that travel. Default: one per tensor.
-        num_elements: of the gradients. Default: the sum of `sizes`.
+        num_elements: elements of the gradients. Default: the sum of `sizes`.
     """
 
     name: typing.ClassVar[str]

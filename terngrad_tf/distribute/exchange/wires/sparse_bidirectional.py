@@ -32,9 +32,8 @@ class SparseBidirectional(SparseSums):
 
     def work(self, nonzero_share: float) -> float:
         writing = (self.num_local + 1 / self.num_members) * streams.compression(nonzero_share)
-        # A member's own streams are not read.
-        read = (self.num_local + 1) * (1 - 1 / self.num_members)
-        return writing + read * streams.decompression(nonzero_share)
+        reading = self.read_share * (self.num_local + 1) * streams.decompression(nonzero_share)
+        return writing + reading
 
     def sum(self, bucket: Any) -> Sums:
         def requantize(received, owner):

@@ -29,6 +29,11 @@ class SparseSums(Sparse):
         return ternary.num_trits(self.num_replicas)
 
     @property
+    def read_share(self) -> float:
+        """Share of the streams that a member reads: all but its own."""
+        return 1 - 1 / self.num_members
+
+    @property
     def received_words(self) -> float:
         """Upper bound, at two bits per element and trit."""
         lengths = self.num_members * self.num_trits + self.num_sum_trits
@@ -45,12 +50,11 @@ class SparseSums(Sparse):
 
     def work(self, nonzero_share: float) -> float:
         own = streams.trit_shares(nonzero_share, self.num_local)
-        # A member's own streams are not read.
-        read = 1 - 1 / self.num_members
-        adding = read * sum(map(streams.decompression, own)) + 1.7
+        adding = self.read_share * sum(map(streams.decompression, own)) + 1.7
         # Each member adds one chunk and writes its streams; all read the streams of all chunks.
         sums = sum(
-            streams.compression(share) / self.num_members + read * streams.decompression(share)
+            streams.compression(share) / self.num_members
+            + self.read_share * streams.decompression(share)
             for share in streams.trit_shares(nonzero_share, self.num_replicas)
         )
         return self._sending(own) + adding + sums

@@ -27,12 +27,13 @@ def all_gather(processes: Any, words: tf.Tensor) -> Any:
     Returns:
         Words of all members, int32 `[members * L, W]`, and the number received.
     """
-    streams = [ternary.compress(w) for w in tf.unstack(words)]
+    own = tf.unstack(words)
+    streams = [ternary.compress(w) for w in own]
     lengths = processes.all_gather(tf.stack([tf.size(stream) for stream in streams]))
     longest = message_length(lengths)
     gathered = processes.all_gather(_filled_up(streams, longest))
     received = (processes.size - 1) * (longest + words.shape[0])
-    return _decompressed(gathered, lengths, processes.rank, tf.unstack(words)), received
+    return _decompressed(gathered, lengths, processes.rank, own), received
 
 
 def all_to_all(processes: Any, chunks: Sequence[tf.Tensor]) -> Any:

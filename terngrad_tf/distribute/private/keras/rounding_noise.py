@@ -119,7 +119,7 @@ def with_noise(
     Args:
         gradients: tensors or `tf.IndexedSlices`.
         noise: float32 `[blocks]` or None (unknown) for each gradient.
-        variables: of each gradient.
+        variables: the variable that each gradient updates.
     """
     kept = getattr(optimizer, "rounding_noise", None)
     if kept is None:
