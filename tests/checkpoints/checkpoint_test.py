@@ -71,6 +71,7 @@ class CheckpointTest(tf.test.TestCase):
             (strategy, "adam", "repeated"),
             (strategy, "adam", "generated", "epoch", (8,)),
             (strategy, "adam", "shuffled"),
+            (strategy, "overlap", "generated", "epoch", (8,)),
             (plain, "adam", "arrays"),
             (plain, "adam", "repeated", "epoch", (6,)),
             (plain, "adam", "generated"),

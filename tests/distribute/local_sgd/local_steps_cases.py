@@ -40,6 +40,7 @@ def trained(
     compile_options=None,
     fit=None,
     num_examples=48,
+    is_of_known_length=True,
     **strategy,
 ):
     """A model after `fit` under a strategy, in epochs of `num_examples / 12` steps."""
@@ -50,10 +51,17 @@ def trained(
         model = network(batch_norm)
         model.compile(optimizer(), "mse", **(compile_options or {}))
     x, y = (np.resize(part, [num_examples, part.shape[1]]) for part in data(48))
-    model.fit(
-        x, y, **{"batch_size": 12, "epochs": 3, "shuffle": False, "verbose": 0, **(fit or {})}
-    )
+    options = {"epochs": 3, "shuffle": False, "verbose": 0, **(fit or {})}
+    if is_of_known_length:
+        model.fit(x, y, **{"batch_size": 12, **options})
+    else:
+        model.fit(of_unknown_length(x, y), **options)
     return model
+
+
+def of_unknown_length(x, y):
+    """A data set of batches of 12 examples whose end shows only when it is reached."""
+    return tf.data.Dataset.from_tensor_slices((x, y)).filter(lambda *_: True).batch(12)
 
 
 class Exchanges(keras.callbacks.Callback):

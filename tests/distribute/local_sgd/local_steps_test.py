@@ -75,6 +75,21 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         self.assert_equal_weights(model, expected)
         self.assertEqual(model.optimizer.iterations.numpy(), 12)
 
+    @parameterized.parameters(
+        adamw,
+        lambda: DiLoCo(adamw(), 5, outer=nesterov()),
+        lambda: DiLoCo(adamw(), 10, outer=nesterov(), fragments=2, overlap=1),
+    )
+    def test_the_end_of_data_of_unknown_length_is_no_step(self, optimizer):
+        """Each epoch has 4 steps; a fifth would count, and exchange."""
+        expected = trained(optimizer, 2)
+        got = trained(optimizer, 2, is_of_known_length=False)
+        self.assertAllEqual(got.get_weights()[0], expected.get_weights()[0])
+        for variable, other in zip(
+            got.optimizer.variables, expected.optimizer.variables, strict=True
+        ):
+            self.assertAllEqual(variable.numpy(), other.numpy(), msg=variable.path)
+
 
 class VisibleTest(parameterized.TestCase, tf.test.TestCase):
     """Effects of a run that are visible outside its steps."""
@@ -359,6 +374,7 @@ class ProcessesTest(tf.test.TestCase):
                 "ternary": {"grad_bits": 1},
                 "overlapping": {"grad_bits": 32, "fragments": 2, "overlap": 2},
                 "resume": {},
+                "unknown_length": {},
             },
         )
 
@@ -367,6 +383,11 @@ class ProcessesTest(tf.test.TestCase):
         first, second = (result["ternary"] for result in self.results)
         for name in first:
             self.assertAllEqual(first[name], second[name], msg=name)
+
+    def test_the_end_of_data_of_unknown_length_is_no_step(self):
+        for result in self.results:
+            numbers = result["unknown_length"]
+            self.assertAllEqual(numbers["known"], numbers["unknown"])
 
     def test_processes_train_as_models_apart(self):
         expected = trained_apart(adamw, nesterov, 2, 4, batch_norm=True, epoch_lengths=[6, 6])

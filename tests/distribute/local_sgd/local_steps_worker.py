@@ -9,7 +9,13 @@ import tensorflow as tf
 from terngrad_tf import DiLoCo, TernGradStrategy
 from terngrad_tf.distribute import Quantization, broadcast_variables
 from tests.distribute import processes
-from tests.distribute.local_sgd.local_steps_cases import adamw, data, nesterov, network
+from tests.distribute.local_sgd.local_steps_cases import (
+    adamw,
+    data,
+    nesterov,
+    network,
+    of_unknown_length,
+)
 
 TIMEOUT_SECONDS = 60
 
@@ -79,6 +85,21 @@ def train(config):
     return {**weights, "losses": logs.losses, "evaluated": evaluated}
 
 
+def unknown_length(config):
+    """Weights after epochs of 4 steps; a fifth would exchange."""
+    x, y = data(48)
+    known = {"x": x, "y": y, "batch_size": 12, "shuffle": False}
+    results = {}
+    for name, arguments in (("known", known), ("unknown", {"x": of_unknown_length(x, y)})):
+        strategy = TernGradStrategy(grad_bits=32)
+        with strategy.scope():
+            model = network()
+            model.compile(DiLoCo(adamw(), 5, outer=nesterov()), "mse")
+        model.fit(**arguments, epochs=3, verbose=0)
+        results[name] = model.get_weights()[0]
+    return results
+
+
 def resume(config):
     """Weights of a run that the chief saved in an exchange, and of the undisturbed one."""
     path = os.path.join(config["folder"], "saved")
@@ -130,5 +151,6 @@ if __name__ == "__main__":
             "in_turn": train,
             "overlapping": train,
             "resume": resume,
+            "unknown_length": unknown_length,
         }
     )

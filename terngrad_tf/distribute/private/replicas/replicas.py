@@ -107,6 +107,8 @@ class _Run:
         self.jit_compile = jit_compile
         self.devices = strategy.extended.worker_devices
         self.outer = ops.get_default_graph()
+        # As stock strategies, all that the run computes waits for what the call waits for.
+        self.control_inputs = self.outer._current_control_dependencies()
         self._keys, self._merged = [], []
         self._segments = []
         self._contexts = None

@@ -77,7 +77,11 @@ class Segment:
                 **self._compilation(),
             }
             self._calls = []
-            with ops.Graph.as_default(run.outer), tf.control_dependencies(None):
+            with (
+                ops.Graph.as_default(run.outer),
+                tf.control_dependencies(None),
+                tf.control_dependencies(run.control_inputs),
+            ):
                 for replica, device in enumerate(run.devices):
                     inputs = [run.tensor_of(t, replica) for t, _ in self.graph.captures]
                     with tf.device(device):
