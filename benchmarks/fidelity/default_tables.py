@@ -18,6 +18,7 @@ _WITH_PAPER = (*_USUAL, "correlated, clip 2.5")
 NETS = {
     "small_cnn": "small CNN",
     "lenet": "LeNet",
+    "resnet_20": "ResNet-20",
     "vit": "vision transformer",
     "text_transformer": "text transformer",
 }
@@ -53,6 +54,7 @@ CELLS = (
     Cell("small_cnn", "SGD, momentum 0.9", (0.1, 0.03), workers=64, batch=256),
     Cell("small_cnn", "Adam", (0.01, 0.003), workers=64, batch=256),
     Cell("lenet", "SGD, momentum 0.9", (0.03, 0.01)),
+    Cell("resnet_20", "SGD, momentum 0.9", (0.1, 0.03)),
     Cell("vit", "Adam", (0.003, 0.001)),
     Cell("text_transformer", "Adam", (0.003, 0.001)),
 )

@@ -11,9 +11,11 @@ _FLOAT = {"grad_bits": 32}
 _TERNARY = {"rotate": False}
 _FOUR_BITS = {**_TERNARY, "grad_bits": 4, "clip_factor": "auto"}
 _WHOLE = {"sparse_as_dense": True}
+_DEFAULT = {"sparse_as_dense": "auto"}
 # {name: (options of the strategy, options of `DiLoCo` or None)}; outer: rate, momentum.
 WAYS = {
     BASELINE: (_FLOAT, None),
+    "every step, default": (_DEFAULT, None),
     "every step, ternary": (_TERNARY, None),
     "every step, 4-bit": (_FOUR_BITS, None),
     "every step, float, whole embedding": ({**_FLOAT, **_WHOLE}, None),
@@ -22,7 +24,12 @@ WAYS = {
     **{
         f"every {steps} steps, {name}": (options, {"sync_every": steps})
         for steps in (8, 32, 128)
-        for name, options in (("float", _FLOAT), ("ternary", _TERNARY), ("4-bit", _FOUR_BITS))
+        for name, options in (
+            ("float", _FLOAT),
+            ("default", _DEFAULT),
+            ("ternary", _TERNARY),
+            ("4-bit", _FOUR_BITS),
+        )
     },
     **{
         f"every {steps} steps, float, outer {rate}, {momentum}": (

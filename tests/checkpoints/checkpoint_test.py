@@ -138,6 +138,7 @@ class FolderTest(tf.test.TestCase):
     def names(self):
         return [int(path.stem.partition("-")[2]) for path in files.find(self.folder)]
 
+    @pytest.mark.slow
     def test_newest_and_best_checkpoints_are_kept(self):
         values = {0: 1.0, 1: 4.0, 2: float("nan"), 3: 3.0}
         self.train(4, values=values, monitor="score")

@@ -80,6 +80,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         for got, want in zip(reduce_once(strategy, self.gradients), expected, strict=True):
             np.testing.assert_array_equal(got, want)
 
+    @pytest.mark.slow
     def test_more_bits_are_finer_codes_nearer_to_the_float_sum(self):
         floats = [np.sum(of_tensor, axis=0) for of_tensor in zip(*self.gradients, strict=True)]
         errors = []
@@ -214,6 +215,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         for a, b in zip(got, expected, strict=True):
             self.assertAllClose(a, b.astype(np.float16).astype(np.float32))
 
+    @pytest.mark.slow
     def test_half_precision_gradients_count_two_bytes_an_element(self):
         counted = {}
         for dtype in (np.float32, np.float16):

@@ -164,6 +164,7 @@ class FitTest(tf.test.TestCase):
         average = model.optimizer._model_variables_moving_average[0].numpy()
         np.testing.assert_array_equal(model.trainable_variables[0].numpy(), average)
 
+    @pytest.mark.slow
     def test_mixed_precision_skips_the_step_if_any_replica_overflows(self):
         keras.mixed_precision.set_global_policy("mixed_float16")
         for bits in (1, 32):

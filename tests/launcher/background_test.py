@@ -89,6 +89,7 @@ class BackgroundTest(tf.test.TestCase):
             self.assertEqual((status, len(lines)), (2, 1), lines)
         self.assertEqual(self.terngrad(*run, SCRIPT, "end")[0], 0)
 
+    @pytest.mark.slow
     def test_a_run_that_ignores_sigterm_is_killed_with_its_processes(self):
         status, lines = self.terngrad("run", "--background", self.log, SCRIPT, "deaf")
         self.assertEqual(status, 0, lines)
@@ -130,6 +131,7 @@ class BackgroundTest(tf.test.TestCase):
             with self.assertRaisesRegex(background.BackgroundError, "must be a regular file"):
                 background.stop(path)
 
+    @pytest.mark.slow
     def test_links_in_place_of_pid_files_are_not_followed(self):
         precious = self.folder / "precious"
         precious.write_text("kept")

@@ -72,6 +72,7 @@ class OneMachineTest(tf.test.TestCase):
             errors[-1], "worker 0 on this machine ended with status 1: disk is full"
         )
 
+    @pytest.mark.slow
     def test_killed_process_makes_all_start_again(self):
         mark = os.path.join(self.get_temp_dir(), "killed")
         command = ("-np", "2", "--max-restarts", "1", SCRIPT, "kill_once", mark)
@@ -358,6 +359,7 @@ class SeveralMachinesTest(tf.test.TestCase):
                 self.assertEqual(status, code, errors)
                 self.assertStartsWith(errors[-1], f"terngrad run: {message}")
 
+    @pytest.mark.slow
     def test_by_hand(self):
         token = self.folder / "token"
         token.write_text(TOKEN + "\n", encoding="utf-8")

@@ -243,6 +243,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
         Subspace.fit(snapshots[3:], 5).save(path)
         return path
 
+    @pytest.mark.slow
     def test_invalid_input_is_refused_in_one_line(self):
         for changes, pattern in (
             ({"pretrained_weight_path": ""}, "`pretrained_weight_path` must be .*=''"),

@@ -11,6 +11,7 @@ from tests.clients.state import sparse_rows_cases as cases
 class SparseRowsTest(ClientTest):
     num_replicas = (2,)
 
+    @pytest.mark.slow
     def test_a_sparse_layer_and_an_embedding_compute_the_same_on_two_replicas(self):
         self.assert_same_without_strategy(
             [cases.dense_layer_of_sparse_inputs, cases.loop_with_accumulation]

@@ -63,6 +63,7 @@ class AgreementTest(tf.test.TestCase):
         outputs = processes.outputs(started, TIMEOUT)
         return addresses, [process.returncode for process in started], outputs
 
+    @pytest.mark.slow
     def test_programs_are_compared_and_weights_come_from_the_chief(self):
         _, statuses, outputs = self.run_two("agreement_worker.py")
         self.assertEqual(statuses, [0, 0], outputs)

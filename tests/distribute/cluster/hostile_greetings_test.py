@@ -94,6 +94,7 @@ class HostileGreetingsTest(tf.test.TestCase):
         # Not a measurement: a limit per byte would take many times as long.
         self.assertLess(time.monotonic() - begin, SLOW_BYTES / 2)
 
+    @pytest.mark.slow
     def test_a_greeting_ends_however_slowly_its_bytes_come(self):
         (own,) = processes.free_ports(1)
         with stranger(drips) as port:
@@ -171,6 +172,7 @@ class HostileGreetingsTest(tf.test.TestCase):
                         pass
             self.assertEqual(heard.names(), [])
 
+    @pytest.mark.slow
     def test_a_wrong_answer_at_an_absent_peers_address_does_not_end_the_wait(self):
         for line, why in (
             (b"terngrad_tf worker 1 of 2\n", greetings.NO_TOKEN),

@@ -71,6 +71,7 @@ class RendezvousTest(tf.test.TestCase):
         (line,) = logs.output
         self.assertEndsWith(line, f"waiting for {missing}")
 
+    @pytest.mark.slow
     def test_another_program_on_a_processes_port_is_reported_to_both_sides(self):
         addresses = self.addresses[:2]
         with listen(addresses[0]):
@@ -121,6 +122,7 @@ class RendezvousTest(tf.test.TestCase):
             error, "worker 0 (127.0.0.1:22) cannot listen on its port: Permission denied"
         )
 
+    @pytest.mark.slow
     def test_a_process_that_reaches_another_in_vain_is_reported(self):
         zero, one, dead = self.addresses
         first, second = self.wait_all(([zero, one], 0, 3), ([dead, one], 1, 4))
@@ -136,6 +138,7 @@ class RendezvousTest(tf.test.TestCase):
         )
         self.assertEqual(errors, [None] * 3)
 
+    @pytest.mark.slow
     def test_an_index_given_twice_is_reported(self):
         zero, one, two = self.addresses
         with mock.patch.object(rendezvous, "_WRONG_SECONDS", 2.0):
@@ -194,6 +197,7 @@ class RendezvousTest(tf.test.TestCase):
             rf" 1: 3 workers there and 2 here, and '{two}' is there alone; {RULE}$",
         )
 
+    @pytest.mark.slow
     def test_a_wrongly_started_process_may_start_again_in_time(self):
         addresses = self.addresses[:2]
         with mock.patch.object(rendezvous, "_WRONG_SECONDS", 60.0):

@@ -101,6 +101,7 @@ class ElasticTest(tf.test.TestCase):
         joined = [*self.all_join(0, 2), late.result(TIMEOUT_SECONDS)]
         self.assert_members(joined, (0, 1, 2), 3)
 
+    @pytest.mark.slow
     def test_the_holder_of_a_copy_becomes_chief_if_the_chief_is_lost(self):
         joined = self.all_join(0, 1, 2, num_copies=1)
         self.assertEqual([membership.saves for membership in joined], [True, True, False])
@@ -139,6 +140,7 @@ class ElasticTest(tf.test.TestCase):
         ]
         self.assert_members(joined, (0, 1), 2)
 
+    @pytest.mark.slow
     def test_too_few_do_not_begin(self):
         for workers, options in (((1,), {}), ((0, 1), {"min_workers": 3})):
             futures = [self.join(worker, start_timeout=2, **options) for worker in workers]
@@ -185,6 +187,7 @@ class ElasticTest(tf.test.TestCase):
                 with self.assertRaisesRegex(PeerError, "^worker [01] .*was started differently"):
                     future.result(TIMEOUT_SECONDS)
 
+    @pytest.mark.slow
     def test_the_token_of_the_environment_counts(self):
         token = "a secret of 16 or more"
         with mock.patch.dict(os.environ, {tokens.VARIABLE: token}):

@@ -28,6 +28,7 @@ class FloatStepsTest(tf.test.TestCase):
         super().setUp()
         self.gradients = [gradients_of(replica) for replica in range(NUM_REPLICAS)]
 
+    @pytest.mark.slow
     def test_steps_are_float_if_the_function_says_so_and_ternary_otherwise(self):
         strategy = TernGradStrategy(
             NUM_REPLICAS, quantization=Quantization(float_steps=lambda step: step % 3 == 2)

@@ -164,6 +164,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertLess(error, 0.06 + 2 * np.sqrt(0.5 / count))
         self.assertNear(total[40, 5], want[40, 5], 0.03 * want[40, 5])
 
+    @pytest.mark.slow
     def test_stock_mirrored_strategy_gives_the_same(self):
         strategy = tf.distribute.MirroredStrategy(
             [f"CPU:{i}" for i in range(4)],
@@ -186,6 +187,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         for tensor in got[:3]:
             self.assertTrue(np.all(np.isfinite(tensor)))
 
+    @pytest.mark.slow
     def test_small_tensors_and_float_ones_stay_float_on_request(self):
         strategy = TernGradStrategy(4, quantization=Quantization(min_size=360))
         got = reduce_once(strategy, self.gradients)
@@ -232,6 +234,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             error = relative_error(got, self.gradients)
             self.assertBetween(error, *((0, 1e-12) if is_float else (0.1, ERRORS[1])))
 
+    @pytest.mark.slow
     def test_statistics_and_telemetry_describe_rotated_codes(self):
         strategy = TernGradStrategy(4, statistics_freq=1, telemetry_freq=1)
         got = reduce_once(strategy, self.gradients)

@@ -55,6 +55,7 @@ class RoundingNoiseTest(parameterized.TestCase, tf.test.TestCase):
         self.assertAllClose(np.mean(errors / noise), 1, atol=0.04)
         self.assertAllEqual(noise, np.repeat(noise[:, :1], BLOCK, 1))
 
+    @pytest.mark.slow
     def test_sums_that_are_rounded_again_have_the_variance_of_both(self):
         self.check_sums_that_are_rounded_again(1, 2)
 

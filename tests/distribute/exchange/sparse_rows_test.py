@@ -47,6 +47,7 @@ class SparseRowsTest(tf.test.TestCase):
         reads = sum(len(cases.positions_of(k)) for k in range(4)) // 4
         self.assertNear(traffic.float32_bytes, 3 * reads * (4 * cases.WIDTH + 8), 3 * 72)
 
+    @pytest.mark.slow
     def test_many_rows_travel_as_a_whole_tensor(self):
         strategy, whole = TernGradStrategy(4), TernGradStrategy(4, sparse_as_dense=True)
         (change,), _ = cases.take_steps(strategy, 1, rows=40)

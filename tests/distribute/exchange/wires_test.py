@@ -70,6 +70,7 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
     def test_other_wires_give_all_processes_the_sum_of_the_replicas_codes(self, wire):
         self.check_sums(wire)
 
+    @pytest.mark.slow
     def test_finer_codes_take_words_both_ways(self):
         for wire in ("alltoall", "bidirectional"):
             self.check_sums(
@@ -194,6 +195,7 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(traffic.received_bytes, 0)
         self.assertEqual(traffic.compression_ratio, 1.0)
 
+    @pytest.mark.slow
     def test_messages_of_streams_have_few_lengths(self):
         lengths = range(1, 5000)
         found = [int(streams.message_length(tf.constant([[n, 0], [1, 0]]))) for n in lengths]

@@ -92,6 +92,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         for actual, of_one in zip(left_over(model), left, strict=True):
             self.assertAllClose(actual[0], of_one, rtol=1e-4, atol=1e-5)
 
+    @pytest.mark.slow
     def test_one_replica_trains_as_plain_keras(self):
         self.check_one_replica(BUDGET)
 

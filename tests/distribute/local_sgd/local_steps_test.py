@@ -135,6 +135,7 @@ class VisibleTest(parameterized.TestCase, tf.test.TestCase):
             self.assertLessEqual(len(levels), 3)
         self.assertNotAllClose(weights[3][0], weights[4][0])
 
+    @pytest.mark.slow
     def test_validation_and_saving_see_the_weights_of_all(self):
         seen = {}
 
@@ -341,6 +342,7 @@ class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
     def test_between_two_exchanges(self, kind="checkpoint"):
         self.assert_goes_on(kind, 6, 11)
 
+    @pytest.mark.slow
     def test_a_saved_model_loads_without_a_strategy(self):
         path = os.path.join(self.get_temp_dir(), "saved.keras")
         _, model = self.compiled()

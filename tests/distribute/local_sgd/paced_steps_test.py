@@ -114,6 +114,7 @@ class AloneTest(tf.test.TestCase):
             average = 0.9**steps * average + (1 - 0.9**steps) * weights
         self.assertAllClose(model.get_weights()[0], average, rtol=1e-5, atol=1e-6)
 
+    @pytest.mark.slow
     def test_a_run_saved_within_a_round_continues_it(self):
         def compiled():
             strategy = terngrad_tf.TernGradStrategy(num_nodes=2)

@@ -166,12 +166,14 @@ class TelemetryTest(parameterized.TestCase, tf.test.TestCase):
         self.assertGreater(parts, 0.0)
         self.assertGreaterEqual(mean.step_seconds, mean.rest_seconds)
 
+    @pytest.mark.slow
     def test_a_single_replica_measures_the_time_of_scales(self):
         strategy = TernGradStrategy(1, telemetry_freq=100)
         model = build(strategy)
         model.fit(*data(320), batch_size=64, verbose=0)
         self.assertGreater(strategy.telemetry.mean().scale_seconds, 0.0)
 
+    @pytest.mark.slow
     def test_local_steps_are_measured_when_they_exchange(self):
         strategy = TernGradStrategy(2, telemetry_freq=1)
         model = build(strategy, optimizer=lambda: DiLoCo(keras.optimizers.SGD(0.1), 4))

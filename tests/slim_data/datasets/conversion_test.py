@@ -284,6 +284,7 @@ class ProgramTest(tf.test.TestCase):
         self.assertIn("already exist", second.stdout.splitlines()[-1])
         self.assertLen(slim_data.find_files("digits", folder, "train"), 4)
 
+    @pytest.mark.slow
     def test_errors_are_one_line_and_a_status(self):
         folder = samples.new_folder(self)
         for arguments, part in (

@@ -107,6 +107,7 @@ class PipelineTest(tf.test.TestCase):
 
     @hypothesis.settings(deadline=None, max_examples=8, derandomize=True)
     @hypothesis.given(st.integers(1, 60), st.integers(1, 7), st.integers(1, 3))
+    @pytest.mark.slow
     def test_evaluation_counts_every_example_once(self, batch_size, num_readers, num_pipelines):
         flat = []
         for i in range(num_pipelines):
@@ -164,6 +165,7 @@ class PipelineTest(tf.test.TestCase):
         self.addCleanup(tf.random.set_seed, 0)
         self.assertEqual(self.order(), first)
 
+    @pytest.mark.slow
     def test_files_are_shuffled_beyond_the_reach_of_the_buffer(self):
         def first_file(seed):
             first = self.order(seed=seed, num_readers=1, shuffle_buffer=1, num_batches=1)[0][0]
@@ -207,6 +209,7 @@ class PipelineTest(tf.test.TestCase):
         self.assertEqual(numbers(dataset), [[8, 9, 10]])
         self.assertEqual(numbers(self.load("test", training=False, start_step=3)), [])
 
+    @pytest.mark.slow
     def test_pipelines_divide_every_epoch_among_them(self):
         # 5 pipelines take one of the 5 files each; 3 pipelines take every third record.
         for num_pipelines, sizes in ((5, SIZES), (3, (19, 19, 19))):

@@ -98,6 +98,7 @@ class LocateCorruptRecordsTest(tf.test.TestCase):
             self.replace(samples.example(encoded, 3))
             self.assert_named(4, reason)
 
+    @pytest.mark.slow
     def test_records_other_than_examples_are_named(self):
         # TensorFlow quotes the record up to a zero byte.
         for record in (b"\xff\xff\xff", b"abc\0\x1b[2J", b"\xff\xfe\0"):

@@ -226,6 +226,7 @@ class WritingTest(tf.test.TestCase):
         self.assert_no_file_is_partial()
         self.assertBetween(len(self.modified()), 2, 9)
 
+    @pytest.mark.slow
     def test_a_full_disk_leaves_no_partial_file(self):
         command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", self.folder]
         if subprocess.run(command, capture_output=True, check=False).returncode:

@@ -89,6 +89,7 @@ class StepTest(StepTestCase):
     def test_steps_are_those_of_the_formulas(self):
         self.check_steps(6)
 
+    @pytest.mark.slow
     def test_steps_with_momentum_outside_of_the_subspace_are_those_of_the_formulas(self):
         self.check_steps(4, alpha=0.05, gamma=0.8)
         self.check_steps(4, alpha=0.05, residual_every=3, shard_basis=True)
@@ -150,6 +151,7 @@ class StepTest(StepTestCase):
         moved = flat(model) - self.start
         np.testing.assert_allclose(self.basis.T @ (self.basis @ moved), moved, atol=1e-5)
 
+    @pytest.mark.slow
     def test_a_basis_in_16_bits_moves_nearly_alike(self):
         exact = subspace_model(self.optimizer())
         self.fit(exact, 1)
@@ -354,6 +356,7 @@ class ResumeTest(StepTestCase):
         with self.assertRaisesRegex(ValueError, refused):
             self.fit(other, 1)
 
+    @pytest.mark.slow
     def test_another_basis_is_refused_between_two_calls_of_fit(self):
         # XLA drops assertions in a step.
         for jit_compile in (False, True):

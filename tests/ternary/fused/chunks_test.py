@@ -168,6 +168,7 @@ class SumScalesTest(tf.test.TestCase):
             b = sum_scales(hosts, [200], 4, clip=clip, base=5)
             self.assertAllEqual(a, b)
 
+    @pytest.mark.slow
     def test_errors_equal_those_of_many_roundings(self):
         for levels, base, count in ((1, 3, 20), (7, 15, 8), (2, 5, 13)):
             digits = self.digits(16, levels, count)

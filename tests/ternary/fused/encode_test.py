@@ -276,6 +276,7 @@ class EncodeTest(tf.test.TestCase):
                 words = encode(tensors, scales, seed=0, step=0, replica=0, num_replicas=1)
             self.assertAllEqual(words, expected)
 
+    @pytest.mark.slow
     def test_tensors_of_a_size_share_a_loop_and_constants_are_small(self):
         def loops(sizes):
             def run(step):

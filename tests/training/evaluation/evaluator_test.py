@@ -117,6 +117,7 @@ class EvaluatorTest(tf.test.TestCase):
         self.assert_figures(result, self.oracle(raw, 100))
         self.assertEqual(self.evaluate(num_examples=1000).num_examples, 360)
 
+    @pytest.mark.slow
     def test_moving_averages_are_evaluated_by_default(self):
         # The first optimizer variable counts steps; the next eight are the averages.
         averages = [f"optimizer/_variables/{i}" for i in range(1, 9)]
@@ -164,6 +165,7 @@ class EvaluatorTest(tf.test.TestCase):
         with self.assertRaisesRegex(training.UserError, "`checkpoint_dir` must hold a run"):
             self.evaluate(checkpoint_dir=str(self.root / "nothing"))
 
+    @pytest.mark.slow
     def test_an_impossible_eval_dir_is_refused(self):
         with self.assertRaisesRegex(training.UserError, "`eval_dir` must be a folder"):
             self.evaluate(eval_dir=str(self.root / "run" / "run.json"))

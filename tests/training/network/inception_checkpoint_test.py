@@ -51,6 +51,7 @@ class InceptionCheckpointTest(tf.test.TestCase):
             result = training.evaluate(options)
         return result, printed.getvalue()
 
+    @pytest.mark.slow
     def test_the_network_computes_what_the_graph_computed(self):
         path, run = pretrained.find_source(self.path)
         self.assertEqual(

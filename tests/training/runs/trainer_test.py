@@ -114,6 +114,7 @@ class TrainerTest(tf.test.TestCase):
             for key in one:
                 self.assertAllEqual(one[key], two[key], msg=f"{name}: {key}")
 
+    @pytest.mark.slow
     def test_sigterm_saves_the_weights_of_the_step_at_which_it_stops(self):
         def stop():
             while not (self.root / "stopped" / "model.ckpt-3.index").exists():

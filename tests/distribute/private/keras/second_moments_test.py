@@ -100,6 +100,7 @@ class OptimizersTest(parameterized.TestCase, tf.test.TestCase):
         )
         self.check(weights, optimizer, received(means), oracle.adam)
 
+    @pytest.mark.slow
     def test_scaled_losses_and_averages_of_weights_change_nothing(self):
         scaled = [[[8 * g for g in of_replica] for of_replica in batch] for batch in self.given]
         for make_optimizer in (
@@ -111,6 +112,7 @@ class OptimizersTest(parameterized.TestCase, tf.test.TestCase):
         weights, optimizer = train(lambda: optimizers.Adam(0.01, use_ema=True))
         self.check(weights, optimizer, self.steps, oracle.adam)
 
+    @pytest.mark.slow
     def test_a_restarted_optimizer_has_no_old_noise(self):
         weights, optimizer, take = make(lambda: optimizers.Adam(0.01))
         variables = [*weights, *optimizer.variables]
@@ -166,6 +168,7 @@ class OptimizersTest(parameterized.TestCase, tf.test.TestCase):
             self.assertGreater(factor, 1.01)
         self.assertAllClose(weights[0], want, rtol=1e-4, atol=1e-5)
 
+    @pytest.mark.slow
     def test_each_optimizer_of_several_corrects_its_own_weights(self):
         if not hasattr(optimizers, "MultiOptimizer"):
             self.skipTest("not in this release of Keras")

@@ -83,6 +83,7 @@ class DevicesTest(tf.test.TestCase, parameterized.TestCase):
         for first, second in zip(one.get_weights(), two.get_weights(), strict=True):
             self.assertAllClose(first, second, 1e-4, 1e-5)
 
+    @pytest.mark.slow
     def test_predictions_have_the_order_of_the_examples(self):
         model = self.train(2)
         x, _ = data(30)
