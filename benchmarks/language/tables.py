@@ -16,6 +16,7 @@ _DEFAULT = {"sparse_as_dense": "auto"}
 WAYS = {
     BASELINE: (_FLOAT, None),
     "every step, default": (_DEFAULT, None),
+    "every step, default, 4-bit": ({**_DEFAULT, "grad_bits": 4}, None),
     "every step, ternary": (_TERNARY, None),
     "every step, 4-bit": (_FOUR_BITS, None),
     "every step, float, whole embedding": ({**_FLOAT, **_WHOLE}, None),
