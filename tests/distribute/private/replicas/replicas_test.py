@@ -47,6 +47,38 @@ class ReplicasTest(tf.test.TestCase):
         self.assertEqual(int(result["same"]), 7)
         self.assertIsNone(result["none"])
 
+    def test_a_step_that_gets_no_batch_changes_nothing(self):
+        """Else an error of the pipeline could count as a step."""
+        with self.strategy.scope():
+            counter = tf.Variable(0, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+        batches = tf.data.Dataset.range(32).batch(16).repeat(2)
+        slow = tf.data.Dataset.from_generator(
+            lambda: iter(batches), output_signature=tf.TensorSpec([None], tf.int64)
+        )
+        iterator = iter(self.strategy.experimental_distribute_dataset(slow))
+
+        @tf.function
+        def step():
+            self.strategy.run(lambda x: counter.assign_add(1), args=(next(iterator),))
+
+        with self.assertRaises((StopIteration, tf.errors.OutOfRangeError)):
+            for _ in range(9):
+                step()
+        self.assertEqual(counter.numpy(), 4)
+
+    def test_a_run_waits_for_what_its_call_waits_for(self):
+        counter = tf.Variable(0)
+
+        @tf.function
+        def step(x):
+            with tf.control_dependencies([tf.debugging.check_numerics(x, "x")]):
+                self.strategy.run(lambda: counter.assign_add(1))
+
+        step(tf.constant(1.0))
+        with self.assertRaises(tf.errors.InvalidArgumentError):
+            step(tf.constant(np.nan))
+        self.assertEqual(counter.numpy(), NUM_REPLICAS)
+
     def test_a_model_that_is_not_compiled_predicts(self):
         with self.strategy.scope():
             model = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
