@@ -130,6 +130,7 @@ class ReportTest(tf.test.TestCase):
         self.assertEqual(os.listdir(output.parent), ["report.html"])
         return Report(output)
 
+    @pytest.mark.slow
     def test_a_run_leaves_its_report_beside_its_logs_and_says_where(self):
         path = self.root / "ternary" / "report.html"
         self.assertEndsWith(self.run_output, f": report: {path}\n")

@@ -337,6 +337,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         # Both replicas' words of 20 elements, and the scale.
         self.assertEqual(strategy.traffic.received_bytes, 4 + 4)
 
+    @pytest.mark.slow
     def test_embeddings_learn_from_tensors_as_a_dense_layer_does(self):
         words = np.random.default_rng(0).integers(0, 9, [16, 5])
         targets = np.random.default_rng(1).normal(size=[16, 1])

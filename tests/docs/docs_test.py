@@ -75,6 +75,7 @@ class DocsTest(unittest.TestCase):
                 found += 1
         self.assertGreater(found, 2)
 
+    @pytest.mark.slow
     def test_modules_and_scripts_that_pages_name_exist(self):
         files = {str(p.relative_to(ROOT)) for p in ROOT.glob("[!.]*/**/*.py")}
         for path in TEXTS:

@@ -70,6 +70,7 @@ class BackgroundTest(tf.test.TestCase):
         self.assertEqual(self.log.read_text().splitlines()[-1], "terngrad run: ended by SIGTERM")
         self.assertEqual(self.terngrad("stop", self.log), (0, [f"{self.log}: Stopped already."]))
 
+    @pytest.mark.slow
     def test_failures_at_the_start_are_shown_on_the_terminal(self):
         run = ("run", "--background", self.log)
         for arguments, expected, message in (

@@ -18,6 +18,7 @@ class Cluster:
 
 
 class StepQueueTest(tf.test.TestCase):
+    @pytest.mark.slow
     def test_calls_to_a_lost_server_are_abandoned(self):
         with self.assertRaisesRegex(PeerError, "lost ps 0"):
             StepQueue(Cluster()).call(threading.Event().wait)

@@ -45,6 +45,7 @@ class RendezvousTest(tf.test.TestCase):
         """Calls `wait` with each of these arguments at once; returns the results."""
         return [one.result() for one in [self.pool.submit(wait, *call) for call in calls]]
 
+    @pytest.mark.slow
     def test_hosts_meet_however_late_over_both_versions_of_ip(self):
         for host in HOSTS:
             addresses = [f"{host}:{port}" for port in processes.free_ports(3)]
@@ -158,6 +159,7 @@ class RendezvousTest(tf.test.TestCase):
             " process needs the index of its own address in the list of workers",
         )
 
+    @pytest.mark.slow
     def test_a_wrong_port_in_one_list_is_reported_to_all_that_meet_its_process(self):
         zero, one, two = self.addresses
         (wrong,) = (f"127.0.0.1:{port}" for port in processes.free_ports(1))

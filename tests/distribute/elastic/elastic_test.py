@@ -150,6 +150,7 @@ class ElasticTest(tf.test.TestCase):
                 ):
                     future.result(TIMEOUT_SECONDS)
 
+    @pytest.mark.slow
     def test_one_of_two_continues_if_it_is_the_chief(self):
         for worker, continues in ((0, True), (1, False)):
             self.saved = {}
@@ -167,6 +168,7 @@ class ElasticTest(tf.test.TestCase):
                 with self.assertRaises(PeerError):
                     alone.result(TIMEOUT_SECONDS)
 
+    @pytest.mark.slow
     def test_workers_with_other_options_or_tokens_are_refused(self):
         for options, why in (
             ({"min_workers": 2}, "was started differently"),

@@ -221,6 +221,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "`error_feedback` must go with .*`bits_per_el"):
             self.built(True)
 
+    @pytest.mark.slow
     def test_a_budget_holds_in_exchanges(self):
         """Holds for different replicas, too; a code has the size of the largest replica."""
         shares = []

@@ -56,6 +56,7 @@ class NumbersTest(parameterized.TestCase, tf.test.TestCase):
 class AloneTest(tf.test.TestCase):
     """One process whose replicas take equally many steps."""
 
+    @pytest.mark.slow
     def test_rounds_of_one_step_equal_exchanges_in_every_step(self):
         """`fit` does not time its first step, so each of these calls makes a round."""
         models = []

@@ -143,6 +143,7 @@ class TelemetryTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(mean.num_steps, 3)
         self.assertNear(mean.received_bytes, np.mean(received), 1e-6 * np.sum(received))
 
+    @pytest.mark.slow
     def test_fit_is_measured_and_its_weights_are_the_same_to_the_bit(self):
         weights = []
         for freq in (0, 3):

@@ -82,6 +82,7 @@ class LocateCorruptRecordsTest(tf.test.TestCase):
         self.replace(samples.example(None, 3))
         self.assert_named(4, "image/encoded")
 
+    @pytest.mark.slow
     def test_missing_labels_are_named(self):
         self.replace(samples.example(samples.png(), None))
         self.assert_named(4, "image/class/label")

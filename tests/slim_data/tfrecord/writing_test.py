@@ -217,6 +217,7 @@ class WritingTest(tf.test.TestCase):
         self.assert_whole()
         self.assertEqual({n: self.modified()[n] for n in before}, before)
 
+    @pytest.mark.slow
     def test_an_interrupted_conversion_leaves_no_partial_files(self):
         with self.start() as process:
             process.send_signal(signal.SIGINT)

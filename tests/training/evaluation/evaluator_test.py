@@ -194,6 +194,7 @@ class EvaluatorTest(tf.test.TestCase):
         training.train(options)
         self.assertTrue(looks.wait(100))
 
+    @pytest.mark.slow
     def test_the_loop_waits_for_checkpoints_and_ends_with_the_last(self):
         options = self.train_config.changed(train_dir=str(self.root / "late"))
         results = []

@@ -166,6 +166,7 @@ class TrainerTest(tf.test.TestCase):
         for key, array in runs.saved(result.checkpoint).items():
             self.assertAllEqual(array, before[key])
 
+    @pytest.mark.slow
     def test_a_loss_that_is_not_finite_stops_at_its_step_and_keeps_good_weights(self):
         options = self.changed("diverged", initial_learning_rate=1e4, save_iter=1)
         with self.assertRaisesRegex(training.DivergedError, r"step \d: the loss is") as caught:
