@@ -226,13 +226,14 @@ class OneMachineTest(tf.test.TestCase):
             " STDERR",
             "I0000 00:00:1795783979.734903    7565 port.cc:153] oneDNN custom operations are on",
             "W0000 00:00:1795783979.734903    7565 port/x.cc:153] a warning",
+            "I0000 00:00:1795783979.734903    7565 compiler.h:188] a remark of a header",
             "E0000 00:00:1795783979.734903    7565 port.cc:153] an error",
             "I1127 12:44:11.123456 140 train.py:12] the script's own",
             "WARNING: the script's own",
         ]
         for level, shown in (
-            ("2", lines[3:]),
-            ("3", lines[3:]),
+            ("2", lines[4:]),
+            ("3", lines[4:]),
             ("0", lines),
             ("x", lines),
             ("", lines),

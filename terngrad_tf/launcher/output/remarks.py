@@ -8,10 +8,13 @@ _VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
 _HIDES_REMARKS = 2
 _REMARK = re.compile(
     r"WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR$"
-    r"|[IW]\d{4} \d\d:\d\d:\S+ +\d+ [\w/]+\.cc:\d+\] "
+    r"|[IW]\d{4} \d\d:\d\d:\S+ +\d+ [\w/]+\.(?:cc|h):\d+\] "
 )
-# An error only if a driver is installed.
-_NO_DRIVER = re.compile(r"E\d{4} .*\.cc:\d+\] failed call to cuInit")
+# Errors only if a driver is installed. TensorFlow 2.18 writes the date in another format, too.
+_NO_DRIVER = re.compile(
+    r"(?:E\d{4} |\d{4}-\d\d-\d\d \d\d:\S+ E ).*\.cc:\d+\] "
+    r"(?:failed call to cuInit|Unable to register cu\w+ factory)"
+)
 
 
 class Remarks:

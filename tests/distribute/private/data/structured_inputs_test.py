@@ -121,8 +121,14 @@ class StructuredInputsTest(tf.test.TestCase, parameterized.TestCase):
         self.check(name, 1)
 
     def check(self, name, num_replicas):
+        try:
+            expected = trained(*CASES[name])
+        except AttributeError:
+            if name != "none":
+                raise
+            self.skipTest("this release of Keras takes no None among its inputs")
         found = trained(*CASES[name], TernGradStrategy(num_replicas, grad_bits=32))
-        self.assertAllClose(found, trained(*CASES[name]), rtol=1e-5, atol=1e-5)
+        self.assertAllClose(found, expected, rtol=1e-5, atol=1e-5)
 
     def test_errors_of_calls_are_those_of_plain_keras(self):
         def broken(model, x):
