@@ -30,7 +30,7 @@ WORKER = pathlib.Path(__file__).with_name("local_steps_worker.py")
 SGD = keras.optimizers.SGD
 
 
-class EqualsTest(parameterized.TestCase, tf.test.TestCase):
+class EqualsTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
     """Numbers with float exchanges."""
 
     def assert_equal_weights(self, model, expected):
@@ -90,11 +90,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         """Each epoch has 4 steps; a fifth would count, and exchange."""
         expected = trained(optimizer, 2)
         got = trained(optimizer, 2, is_of_known_length=False)
-        self.assertAllEqual(got.get_weights()[0], expected.get_weights()[0])
-        for variable, other in zip(
-            got.optimizer.variables, expected.optimizer.variables, strict=True
-        ):
-            self.assertAllEqual(variable.numpy(), other.numpy(), msg=variable.path)
+        self.assert_same_state(got, expected)
 
 
 class VisibleTest(parameterized.TestCase, tf.test.TestCase):

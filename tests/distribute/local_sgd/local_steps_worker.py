@@ -47,10 +47,10 @@ class Logs(keras.callbacks.Callback):
         self.losses.append(logs["loss"])
 
 
-def compiled(strategy, **options):
+def compiled(strategy, sync_every=4, **options):
     with strategy.scope():
         model = network(batch_norm=True)
-        model.compile(DiLoCo(adamw(), 4, outer=nesterov(), **options), "mse")
+        model.compile(DiLoCo(adamw(), sync_every, outer=nesterov(), **options), "mse")
     return model
 
 
@@ -91,10 +91,7 @@ def unknown_length(config):
     known = {"x": x, "y": y, "batch_size": 12, "shuffle": False}
     results = {}
     for name, arguments in (("known", known), ("unknown", {"x": of_unknown_length(x, y)})):
-        strategy = TernGradStrategy(grad_bits=32)
-        with strategy.scope():
-            model = network()
-            model.compile(DiLoCo(adamw(), 5, outer=nesterov()), "mse")
+        model = compiled(TernGradStrategy(grad_bits=32), 5)
         model.fit(**arguments, epochs=3, verbose=0)
         results[name] = model.get_weights()[0]
     return results

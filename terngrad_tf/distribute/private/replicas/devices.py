@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import typing
 from collections.abc import Sequence
 from typing import Any
@@ -54,26 +53,6 @@ def are_of_same_tensors(parts: Sequence[Any]) -> bool:
         len(other) == len(flat[0]) and all(a is b for a, b in zip(flat[0], other, strict=True))
         for other in flat[1:]
     )
-
-
-def after_tensors(structure: Any) -> contextlib.AbstractContextManager[Any]:
-    """Context in which a graph computes nothing before the tensors of a structure exist.
-
-    In the call that finds the end of the data, batches never exist. Without this context some
-    counters would take that call for a step, and an exchange could begin.
-    """
-    if tf.executing_eagerly():
-        return contextlib.nullcontext()
-    graph = tf.compat.v1.get_default_graph()
-    tensors = [
-        tensor
-        for value in tf.nest.flatten(structure)
-        if not isinstance(value, tf.Variable | values.DistributedVariable)
-        for component in local_tensors(value)
-        for tensor in tf.nest.flatten(component, expand_composites=True)
-        if isinstance(tensor, tf.Tensor) and getattr(tensor, "graph", None) is graph
-    ]
-    return tf.control_dependencies([tf.group(*tensors)] if tensors else [])
 
 
 def is_distributed(value: Any) -> bool:

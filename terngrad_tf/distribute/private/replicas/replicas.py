@@ -95,6 +95,25 @@ def is_shared_tensor(tensor: tf.Tensor) -> bool:
     return id(tensor) in _shared_tensors
 
 
+def after_tensors(structure: Any) -> contextlib.AbstractContextManager[Any]:
+    """Context in which a graph computes nothing before the tensors of a structure exist.
+
+    In the call that finds the end of the data, batches never exist. Without this context some
+    counters would take that call for a step, and an exchange could begin.
+    """
+    if tf.executing_eagerly():
+        return contextlib.nullcontext()
+    graph = ops.get_default_graph()
+    tensors = [
+        tensor
+        for value in tf.nest.flatten(structure)
+        for component in local_tensors(value)
+        for tensor in _tensors_of(component)
+        if getattr(tensor, "graph", None) is graph
+    ]
+    return tf.control_dependencies([tf.group(*tensors)] if tensors else [])
+
+
 def _tensors_of(value):
     return tf.nest.flatten(value, expand_composites=True) if _is_tensor(value) else []
 

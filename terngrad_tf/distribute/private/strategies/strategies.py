@@ -15,7 +15,7 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from terngrad_tf.distribute.private.collectives.local_weights import LocalStepReplicas
 from terngrad_tf.distribute.private.data import batches
 from terngrad_tf.distribute.private.replicas import replicas
-from terngrad_tf.distribute.private.replicas.devices import after_tensors, devices_of_replicas
+from terngrad_tf.distribute.private.replicas.devices import devices_of_replicas
 from terngrad_tf.distribute.private.replicas.padding import PaddedReplicas
 from terngrad_tf.distribute.private.replicas.reductions import DeviceReductions
 from terngrad_tf.distribute.private.replicas.shared_variables import SharedVariables
@@ -74,7 +74,7 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
             return wrapped(*args, **kwargs)
         if self._run_depth:
             return self._call_within_run(fn, args, kwargs)
-        with after_tensors((args, kwargs)):
+        with replicas.after_tensors((args, kwargs)):
             try:
                 with self._own_weights():
                     result = self._call_within_run(fn, args, kwargs)
