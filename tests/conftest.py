@@ -6,6 +6,8 @@ import os
 import pathlib
 import signal
 
+import pytest
+
 from tests.startup import sitecustomize
 
 # If a shell runs the tests in the background, they and their programs ignore Ctrl-C, which some
@@ -38,6 +40,32 @@ def pytest_configure(config):
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Goes on after a process has crashed, with `--dist=loadfile`; pytest-xdist may wait forever.
+
+    It gives the files that the process had finished to others, which report nothing for them and
+    so get no further files. And it gives the process in its place a single file; a process keeps
+    its last test until it gets another one or is told that there is none.
+    """
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def remove_node(self, node):
+            files = self.assigned_work[node]
+            for file in [file for file, tests in files.items() if all(tests.values())]:
+                del files[file]
+            return super().remove_node(node)
+
+        def schedule(self):
+            super().schedule()
+            super().schedule()
+
+    return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(items):

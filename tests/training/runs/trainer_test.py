@@ -2,11 +2,11 @@
 
 import contextlib
 import io
-import os
+import json
 import re
 import signal
+import subprocess
 import sys
-import threading
 import time
 
 import keras
@@ -30,6 +30,25 @@ LINE = re.compile(
 )
 
 
+OPTIONS = {
+    "dataset_name": "digits",
+    "max_steps": 20,
+    "save_iter": 8,
+    "learning_rate_decay_type": "fixed",
+}
+PREEMPTED = """
+import json, signal, sys
+from terngrad_tf import training
+
+try:
+    training.train(training.TrainConfig.of(**json.loads(sys.argv[1])))
+except training.PreemptedError as error:
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    print(error)
+"""
+TIMEOUT_SECONDS = 200
+
+
 class TrainerTest(tf.test.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -39,10 +58,7 @@ class TrainerTest(tf.test.TestCase):
         cls.options = training.TrainConfig.of(
             train_dir=str(cls.root / "whole"),
             data_dir=str(cls.root / "data"),
-            dataset_name="digits",
-            max_steps=20,
-            save_iter=8,
-            learning_rate_decay_type="fixed",
+            **OPTIONS,
         )
         cls.printed = io.StringIO()
         with contextlib.redirect_stdout(cls.printed):
@@ -116,21 +132,28 @@ class TrainerTest(tf.test.TestCase):
 
     @pytest.mark.slow
     def test_sigterm_saves_the_weights_of_the_step_at_which_it_stops(self):
-        def stop():
-            while not (self.root / "stopped" / "model.ckpt-3.index").exists():
-                time.sleep(0.001)
-            os.kill(os.getpid(), signal.SIGTERM)
-
-        options = self.changed("stopped", max_steps=1000, save_iter=3)
-        thread = threading.Thread(target=stop)
-        thread.start()
-        with self.assertRaisesRegex(training.PreemptedError, "was told to by SIGTERM") as caught:
-            training.train(options)
-        thread.join()
-        self.assertEqual(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
-        step = caught.exception.step
-        latest = tf.train.latest_checkpoint(options.train_dir)
-        self.assertEqual(latest, f"{options.train_dir}/model.ckpt-{step}")
+        # In its own process, which a signal may end.
+        folder = self.root / "stopped"
+        folders = {"train_dir": str(folder), "data_dir": str(self.root / "data")}
+        changes = {"max_steps": 10**6, "save_iter": 3, "max_to_keep": 10**6}
+        config = json.dumps(OPTIONS | folders | changes)
+        process = subprocess.Popen(
+            [sys.executable, "-c", PREEMPTED, config],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.addCleanup(process.kill)
+        while not (folder / "model.ckpt-3.index").exists() and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=TIMEOUT_SECONDS)
+        self.assertEqual(process.returncode, 0, output)
+        line = output.splitlines()[-1]
+        self.assertEndsWith(line, "is saved: it was told to by SIGTERM")
+        step = int(re.match(r"stopped at step (\d+), ", line)[1])
+        latest = tf.train.latest_checkpoint(folder)
+        self.assertEqual(latest, f"{folder}/model.ckpt-{step}")
         whole = training.train(self.changed("to_that_step", max_steps=step, save_iter=1000))
         one, two = runs.saved(latest), runs.saved(whole.checkpoint)
         self.assertEqual(one.keys(), two.keys())
