@@ -25,7 +25,7 @@ PRODUCT = tuple(f"//{package}" for package in source_tree.PACKAGES)
 DATASETS = ("mnist", "cifar10", "imagenet", "flowers")
 
 # Packages of extras in pyproject.toml, or of other environments; the code reports missing ones.
-OPTIONAL = {"hivemind", "keras_hub", "tensorflow_datasets", "torch", "torchft"}
+OPTIONAL = {"hivemind", "keras_hub", "tensorflow_datasets", "torch", "torchft", "xdist"}
 
 
 def python_files():

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 TIMEOUT_SECONDS = 120
 NUM_FILES = 12
+CONFTEST = "from tests.conftest import pytest_xdist_make_scheduler"
 CRASHES = """
 import os, pathlib, time
 
@@ -26,7 +27,7 @@ class CrashesTest(tf.test.TestCase):
         """Returns the last line of tests, of which one ends its process the first time."""
         folder = pathlib.Path(self.get_temp_dir()) / str(crashing)
         folder.mkdir()
-        (folder / "conftest.py").write_text("from tests.conftest import pytest_xdist_make_scheduler")
+        (folder / "conftest.py").write_text(CONFTEST)
         for number in range(NUM_FILES):
             text = CRASHES if number == crashing else "def test_it():\n    pass\n"
             (folder / f"file_{number:02}_test.py").write_text(text)

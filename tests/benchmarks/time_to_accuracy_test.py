@@ -18,7 +18,7 @@ from tests.distribute import processes
 ROOT = cluster_hosts.ROOT
 LEVELS = (0.84, 0.85, 0.86)
 # Accuracies that the page lists for each number of hosts.
-PAGE_LEVELS = {2: (0.84, 0.86), 4: (0.84, 0.86, 0.88)}
+PAGE_LEVELS = {2: (0.84, 0.86), 4: (0.84, 0.86, 0.88), 8: (0.84, 0.86, 0.88)}
 
 
 def training(mode, rate, seed, accuracy, held_out, link="none"):
