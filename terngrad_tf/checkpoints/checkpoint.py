@@ -9,7 +9,7 @@ import pathlib
 import sys
 import tempfile
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 
@@ -84,6 +84,9 @@ class Checkpoint(keras.callbacks.Callback):
 
     runs_on_all_processes = True
     model: keras.Model
+
+    # The one that handles SIGTERM.
+    _listening: ClassVar["Checkpoint | None"] = None
 
     def __init__(
         self,
@@ -210,6 +213,8 @@ class Checkpoint(keras.callbacks.Callback):
         """Stops listening to signals."""
         private.forget_resumed(self.model)
         self._stack.close()
+        if Checkpoint._listening is self:
+            Checkpoint._listening = None
 
     def _prepare(self):
         if not self._saves:
@@ -263,8 +268,14 @@ class Checkpoint(keras.callbacks.Callback):
             raise OSError(error.errno, why, str(path)) from error
 
     def _begin_to_listen(self):
-        # Close contexts of an earlier `fit` that ended with an error.
-        self._stack.__exit__(RuntimeError, RuntimeError(), None)
+        # An earlier `fit` that ended with an error may still listen. All callbacks of one `fit`
+        # have the same `params`.
+        self._stop_listening()
+        other = Checkpoint._listening
+        if other is None or other.params is not self.params:
+            if other is not None:
+                other._stop_listening()
+            Checkpoint._listening = self
         self._calls = 0
         strategy = self._strategy
         tasks = strategy.tasks if self._is_own else None
@@ -276,6 +287,9 @@ class Checkpoint(keras.callbacks.Callback):
                 lambda error: report_end(tasks, error),
             )
         )
+
+    def _stop_listening(self):
+        self._stack.__exit__(RuntimeError, RuntimeError(), None)
 
     def _stop(self, asking):
         self._last_step_ended()

@@ -22,6 +22,19 @@ SCRIPT = """
 from tests.checkpoints import programs
 programs.main({folder!r}, num_nodes=2, after=7, number={number})
 """
+# Signals of a training that follows one that failed.
+SCRIPT_AFTER_AN_ERROR = (
+    """
+import contextlib
+from terngrad_tf import Checkpoint, TernGradStrategy
+from tests.checkpoints import programs
+
+with contextlib.suppress(programs.Stopped):
+    model = programs.make(TernGradStrategy(2), "adam")
+    programs.fit(model, "arrays", [Checkpoint("failed", 2), programs.Stop(3)])
+"""
+    + SCRIPT
+)
 
 
 class CheckpointTest(tf.test.TestCase):
@@ -84,19 +97,24 @@ class CheckpointTest(tf.test.TestCase):
     @pytest.mark.slow
     def test_processes_that_signals_end(self):
         root = pathlib.Path(self.folder("root"))
-        folders = {name: str(root / name / "saved") for name in ("killed", "told")}
+        told = ("told", "told after an error")
+        folders = {name: str(root / name / "saved") for name in ("killed", *told)}
+        signals = {"killed": signal.SIGKILL, **dict.fromkeys(told, signal.SIGTERM)}
+        sources = {**dict.fromkeys(folders, SCRIPT), told[1]: SCRIPT_AFTER_AN_ERROR}
         scripts = {
-            "killed": SCRIPT.format(folder=folders["killed"], number=int(signal.SIGKILL)),
-            "told": SCRIPT.format(folder=folders["told"], number=int(signal.SIGTERM)),
+            name: sources[name].format(folder=folder, number=int(signals[name]))
+            for name, folder in folders.items()
         }
         results = forked_scripts.run_all(scripts, root)
         statuses = {name: status for name, (status, _) in results.items()}
-        self.assertEqual(statuses, {"killed": -9, "told": preemption.STATUS}, results)
-        line = results["told"][1].splitlines()[-1]
-        self.assertIn("is saved: it was told to by SIGTERM; the same command goes on", line)
-        # SIGTERM came after batch 7; the checkpoint may be of the next batches.
-        saved = [files.describe(p).position for p in files.find(f"{folders['told']}/adam")]
-        self.assertIn(saved[-1].step, (7, 8, 9))
+        expected = {"killed": -9} | dict.fromkeys(told, preemption.STATUS)
+        self.assertEqual(statuses, expected, results)
+        for name in told:
+            line = results[name][1].splitlines()[-1]
+            self.assertIn("is saved: it was told to by SIGTERM; the same command goes on", line)
+            # SIGTERM came after batch 7; the checkpoint may be of the next batches.
+            saved = [files.describe(p).position for p in files.find(f"{folders[name]}/adam")]
+            self.assertIn(saved[-1].step, (7, 8, 9))
         strategy = TernGradStrategy(2)
         whole = programs.fit(programs.make(strategy, "adam"), "arrays")
         for folder in folders.values():
