@@ -85,8 +85,8 @@ class Checkpoint(keras.callbacks.Callback):
     runs_on_all_processes = True
     model: keras.Model
 
-    # The one that handles SIGTERM.
-    _listening: ClassVar["Checkpoint | None"] = None
+    # `params` of the `fit` that handles SIGTERM, and its contexts.
+    _listening: ClassVar[tuple[Any, contextlib.ExitStack]] = None, contextlib.ExitStack()
 
     def __init__(
         self,
@@ -213,8 +213,7 @@ class Checkpoint(keras.callbacks.Callback):
         """Stops listening to signals."""
         private.forget_resumed(self.model)
         self._stack.close()
-        if Checkpoint._listening is self:
-            Checkpoint._listening = None
+        Checkpoint._listening = None, contextlib.ExitStack()
 
     def _prepare(self):
         if not self._saves:
@@ -270,12 +269,11 @@ class Checkpoint(keras.callbacks.Callback):
     def _begin_to_listen(self):
         # An earlier `fit` that ended with an error may still listen. All callbacks of one `fit`
         # have the same `params`.
-        self._stop_listening()
-        other = Checkpoint._listening
-        if other is None or other.params is not self.params:
-            if other is not None:
-                other._stop_listening()
-            Checkpoint._listening = self
+        params, earlier = Checkpoint._listening
+        if params is not self.params:
+            earlier.__exit__(RuntimeError, RuntimeError(), None)
+            Checkpoint._listening = self.params, self._stack
+        self._stack.__exit__(RuntimeError, RuntimeError(), None)
         self._calls = 0
         strategy = self._strategy
         tasks = strategy.tasks if self._is_own else None
@@ -287,9 +285,6 @@ class Checkpoint(keras.callbacks.Callback):
                 lambda error: report_end(tasks, error),
             )
         )
-
-    def _stop_listening(self):
-        self._stack.__exit__(RuntimeError, RuntimeError(), None)
 
     def _stop(self, asking):
         self._last_step_ended()
