@@ -23,6 +23,7 @@ NAMES = {
     "local_2": "terngrad_tf, DiLoCo 2, ternary",
     "local_2_0.15_bits": "terngrad_tf, DiLoCo 2, 0.15 bits",
     "local_2_0.3_bits": "terngrad_tf, DiLoCo 2, 0.3 bits",
+    "local_3": "terngrad_tf, DiLoCo 3, ternary",
     "local_4": "terngrad_tf, DiLoCo 4, ternary",
     "local_4_0.15_bits": "terngrad_tf, DiLoCo 4, 0.15 bits",
     "local_4_0.3_bits": "terngrad_tf, DiLoCo 4, 0.3 bits",
@@ -87,9 +88,9 @@ def best_trainings(rows, hosts, mode):
 
 
 def common_seeds(rows, hosts):
-    """Returns the set of the seeds that all modes have at their best rates."""
-    found = (set(best_trainings(rows, hosts, mode)) for mode in NAMES)
-    return set.intersection(*filter(None, found))
+    """Returns the set of the seeds that all trained modes have at their best rates."""
+    found = [seeds for mode in NAMES if (seeds := set(best_trainings(rows, hosts, mode)))]
+    return set.intersection(*found) if found else set()
 
 
 def mean_steps(rows, hosts, mode, accuracy):

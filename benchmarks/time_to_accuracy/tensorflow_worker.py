@@ -19,7 +19,7 @@ MODES = {
     "paper": ({"rotate": False, "clip_factor": 2.5}, 0),
     "sparse": ({"wire": "sparse", "rotate": False, "clip_factor": 0.0}, 0),
     **{f"float_local_{steps}": ({"grad_bits": 32}, steps) for steps in (8, 32)},
-    **{f"local_{steps}": ({}, steps) for steps in (2, 4, 8, 32)},
+    **{f"local_{steps}": ({}, steps) for steps in (2, 3, 4, 8, 32)},
     **{
         f"local_{steps}_{bits}_bits": ({"bits_per_element": bits}, steps)
         for steps, bits in ((2, 0.15), (2, 0.3), (4, 0.15), (4, 0.3), (8, 0.1), (8, 0.3), (32, 0.3))

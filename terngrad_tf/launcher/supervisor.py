@@ -2,8 +2,12 @@
 
 import ctypes
 import functools
+import os
+import random
 import signal
 import subprocess
+import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 # 60 s for a running step, and time for TensorFlow to shut down.
@@ -23,30 +27,36 @@ _FROM_TERMINAL = 128
 
 
 def supervise(
-    command: Sequence[str],
+    command: Sequence[str] | None,
     max_restarts: int,
     passing: Mapping[int, str],
     report: Callable[[str], object],
     expected: Mapping[int, str] | None = None,
-) -> int:
-    """Runs a command, and restarts it after a signal or an exit status of a temporary failure.
+) -> int | None:
+    """Runs a program, and restarts it after a signal or an exit status of a temporary failure.
 
     All other ends are final, and so are Ctrl-C and SIGTERM, which end both processes. If this
     process is killed, the other receives SIGTERM. Linux only; call it in the main thread.
 
     Args:
+        command: the program's command. None: the program is a fork of this process, which goes on
+            after this call. It starts at once, with all that is imported; imported libraries must
+            not have started threads that it needs.
         passing: meanings of exit statuses that allow a restart.
         report: function of a line, called before each restart and when none is left.
         expected: like `passing`, for unlimited restarts.
 
     Returns:
-        The last exit status, or 128 plus the signal that ended the process.
+        The last exit status, or 128 plus the signal that ended the process. None in a fork.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     try:
         restarts = 0
         while True:
-            status, stopped = _run(command, before)
+            process = _fork() if command is None else _start(command, before)
+            if process is None:
+                return None
+            status, stopped = _wait(process)
             reason = passing.get(status)
             if status < 0:
                 reason = f"ended by signal {-status} ({signal.strsignal(-status)})"
@@ -65,9 +75,8 @@ def supervise(
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _run(command, mask):
+def _wait(process):
     """Returns a process's exit status, and whether the supervisor was asked to end."""
-    process = subprocess.Popen(command, preexec_fn=functools.partial(_prepare, mask))
     stopped = False
     while process.poll() is None:
         if not stopped:
@@ -75,12 +84,54 @@ def _run(command, mask):
         else:
             received = signal.sigtimedwait(_WATCHED, GRACE_SECONDS)
         if received is None:
-            process.kill()
+            process.send_signal(signal.SIGKILL)
         elif received.si_signo in _STOPPING:
             stopped = True
             if received.si_code != _FROM_TERMINAL:
                 process.send_signal(received.si_signo)
     return process.returncode, stopped
+
+
+def _start(command, mask):
+    return subprocess.Popen(command, preexec_fn=functools.partial(_prepare, mask))
+
+
+class _Fork:
+    """A fork of this process, with the methods of `subprocess.Popen` that `_wait` calls."""
+
+    def __init__(self, pid):
+        self._pid = pid
+        self.returncode = None
+
+    def poll(self):
+        if self.returncode is None:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def send_signal(self, number):
+        # Until `poll` has its status, no other process has its number.
+        os.kill(self._pid, number)
+
+
+def _fork():
+    """Forks this process. Returns the fork, and None in it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent, state = os.getpid(), random.getstate()
+    with warnings.catch_warnings():
+        # Threads of linear algebra, which are started again.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid:
+        return _Fork(pid)
+    end_with_parent()
+    if os.getppid() != parent:  # before the line above
+        os.kill(os.getpid(), signal.SIGTERM)
+    # Forks draw other numbers, even if the program had set a seed.
+    random.setstate(state)
+    return None
 
 
 def end_with_parent() -> None:

@@ -83,6 +83,12 @@ class TablesTest(unittest.TestCase):
         self.assertIn("| 1.0 | 50.0 |", tables.step_times(rows, 2))
         self.assertIn("| 1.6/2.4/- |", tables.times(rows, 2, LEVELS))
 
+    def test_steps_without_trainings_have_a_table_and_no_times(self):
+        rows = [step("ternary", 50.0)]
+        self.assertIn("| 1.0 | 50.0 |", tables.step_times(rows, 2))
+        self.assertNotIn("ternary", tables.accuracies(rows, 2, LEVELS))
+        self.assertNotIn("ternary", tables.times(rows, 2, LEVELS))
+
     def test_accuracies_are_compared_with_ddp_by_seed(self):
         rows = [
             *(training("ternary", 0.01, seed, [0.5, 0.80 + seed / 100], 0.8) for seed in (1, 2, 3)),

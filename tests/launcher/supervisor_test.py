@@ -1,6 +1,7 @@
 """A supervisor restarts its program after failures that may pass, and ends on signals."""
 
 import pathlib
+import random
 import signal
 import subprocess
 import sys
@@ -50,13 +51,36 @@ import os, signal, sys
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(os.write(1, b"told to end\\n") and None))
 {SLEEPS}
 """
+# Forks end as the arguments after the first say.
+FORKS = """
+import os, random, sys
+from terngrad_tf.launcher import supervisor
+max_restarts, *ends = map(int, sys.argv[1:])
+random.seed(1)
+print("loaded")
+def report(line):
+    ends.pop(0)
+    print(line, flush=True)
+status = supervisor.supervise(None, max_restarts, {3: "lost"}, report)
+if status is None:
+    print("drew", random.random(), flush=True)
+    sys.exit(ends[0]) if ends[0] >= 0 else os.kill(os.getpid(), -ends[0])
+sys.exit(status)
+"""
+# Its fork ends with the next argument's program.
+FORKS_ONCE = """
+import sys
+from terngrad_tf.launcher import supervisor
+status = supervisor.supervise(None, 0, {}, print)
+exec(sys.argv[1]) if status is None else sys.exit(status)
+"""
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPS}"
 
 
 class SupervisorTest(tf.test.TestCase):
-    def start(self, *arguments, before=()):
+    def start(self, *arguments, before=(), program=SUPERVISOR):
         process = subprocess.Popen(
-            [*before, sys.executable, "-c", SUPERVISOR, *map(str, arguments)],
+            [*before, sys.executable, "-c", program, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -118,6 +142,29 @@ class SupervisorTest(tf.test.TestCase):
 
     def test_a_killed_supervisor_ends_the_program_with_sigterm(self):
         process = self.start(5, TELLS)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        process.kill()
+        out, _ = process.communicate(timeout=60)
+        self.assertEqual(out, "told to end\n")
+
+    def test_forks_start_from_the_same_state_without_loading_again(self):
+        process = self.start(5, -signal.SIGKILL, 3, 4, program=FORKS)
+        out, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 4)
+        drew = f"drew {random.Random(1).random()}"
+        killed, lost = "ended by signal 9 (Killed)", "lost"
+        self.assertEqual(
+            out.splitlines(),
+            ["loaded", drew, f"{killed}; restart 1 of 5", drew, f"{lost}; restart 2 of 5", drew],
+        )
+
+    def test_signals_end_forks(self):
+        process = self.start(TELLS, program=FORKS_ONCE)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        process.terminate()
+        out, _ = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, out), (0, "told to end\n"))
+        process = self.start(TELLS, program=FORKS_ONCE)
         self.assertEqual(process.stdout.readline(), "ready\n")
         process.kill()
         out, _ = process.communicate(timeout=60)

@@ -37,7 +37,7 @@ def run_program(
     define_flags: Callable[[flags.FlagValues], None],
     main: Callable[..., object],
     argv: Sequence[str],
-    module: str | None = None,
+    restarts: bool = False,
     report: Callable[[str], object] = _print_error,
     takes_words: bool = False,
 ) -> int:
@@ -51,7 +51,7 @@ def run_program(
         main: function of the parsed flags and, if the program `takes_words`, of a list of the words
             that are not flags.
         argv: the command line, the program's name first.
-        module: name under which --max_restarts restarts the program. Default: no such flag.
+        restarts: True if the program has the flag --max_restarts.
         report: function of the line that says why the program failed.
 
     Returns:
@@ -87,17 +87,6 @@ def run_program(
     if values.version:
         print(f"{name} {__version__}")
         return 0
-    if module is not None and values.max_restarts:
-        return supervisor.supervise(
-            [sys.executable, "-m", module, *argv[1:], "--max_restarts=0"],
-            values.max_restarts,
-            {
-                STATUS_PEER: "another worker ended or is out of reach",
-                preemption.STATUS: "stopped by SIGTERM, and saved",
-            },
-            lambda line: _print_error(f"{name}: {line}"),
-            supervisor.EXPECTED,
-        )
     # Overrides the user's setting.
     os.environ["KERAS_BACKEND"] = "tensorflow"
     try:
@@ -105,6 +94,10 @@ def run_program(
         with capture_stderr(), without_collections():
             from terngrad_tf.distribute import NewcomersError, PeerError
             from terngrad_tf.training.errors import DivergedError, UserError, write_failure
+        if restarts and values.max_restarts:
+            status = _supervise(name, values.max_restarts)
+            if status is not None:
+                return status
         try:
             main(values, rest) if takes_words else main(values)
         except (UserError, DataError) as error:
@@ -126,6 +119,21 @@ def run_program(
     except KeyboardInterrupt:
         return fail("interrupted; the same command goes on", STATUS_INTERRUPTED)
     return 0
+
+
+def _supervise(name, max_restarts):
+    """Restarts this program in forks, which need not load TensorFlow; see `supervise`."""
+    passing = {
+        STATUS_PEER: "another worker ended or is out of reach",
+        preemption.STATUS: "stopped by SIGTERM, and saved",
+    }
+    return supervisor.supervise(
+        None,
+        max_restarts,
+        passing,
+        lambda line: _print_error(f"{name}: {line}"),
+        supervisor.EXPECTED,
+    )
 
 
 def run_and_exit(main: Callable[..., int]) -> NoReturn:

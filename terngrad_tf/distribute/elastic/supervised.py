@@ -2,12 +2,14 @@
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from terngrad_tf.common import messages
 from terngrad_tf.common.arguments import check_integer
 from terngrad_tf.common.last_line import write_last_line
+from terngrad_tf.distribute import private
 from terngrad_tf.distribute.cluster.exits import STATUS_PEER, exit_on_peer_error
 from terngrad_tf.distribute.elastic.join import NewcomersError
 from terngrad_tf.launcher.supervisor import EXPECTED, STATUS_NEWCOMERS, supervise
@@ -19,10 +21,14 @@ _VARIABLE = "TERNGRAD_TF_SUPERVISED"
 def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
     """Runs the main function of a program, and restarts the program if a worker is lost or joins.
 
-    This process becomes a supervisor of a child process with the same command line, which calls
-    `main` within `exit_on_peer_error`. The supervisor restarts a child that was killed, lost a
-    peer, or stopped to admit waiting workers (the latter is not counted). `main` must resume from
-    its checkpoints. Linux only, in the main thread.
+    This process becomes a supervisor of a child process that calls `main` within
+    `exit_on_peer_error`. The supervisor restarts a child that was killed, lost a peer, or stopped
+    to admit waiting workers (the latter is not counted). `main` must resume from its checkpoints.
+    Linux only, in the main thread.
+
+    A child is a fork of this process, so it need not load TensorFlow again. If the program has
+    used TensorFlow's devices or started threads before, a fork would not work: a child is then a
+    new process with the same command line.
 
     Example: `if __name__ == "__main__": run_supervised(main, max_restarts=100)`, in a script.
 
@@ -37,20 +43,21 @@ def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
     """
     check_integer("max_restarts", max_restarts, 0)
     program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
-    if _VARIABLE in os.environ:
-        try:
-            with exit_on_peer_error():
-                main()
-        except NewcomersError as error:
-            write_last_line(messages.with_code(f"{program}: {error}"))
-            raise SystemExit(STATUS_NEWCOMERS) from None
-        return
-    os.environ[_VARIABLE] = "1"
-    status = supervise(
-        [sys.executable, *sys.orig_argv[1:]],
-        max_restarts,
-        {STATUS_PEER: "another worker ended or is out of reach"},
-        lambda line: print(f"{program}: {line}", file=sys.stderr, flush=True),
-        EXPECTED,
-    )
-    raise SystemExit(status)
+    if _VARIABLE not in os.environ:
+        os.environ[_VARIABLE] = "1"
+        may_fork = private.devices_are_unknown() and threading.active_count() == 1
+        status = supervise(
+            None if may_fork else [sys.executable, *sys.orig_argv[1:]],
+            max_restarts,
+            {STATUS_PEER: "another worker ended or is out of reach"},
+            lambda line: print(f"{program}: {line}", file=sys.stderr, flush=True),
+            EXPECTED,
+        )
+        if status is not None:
+            raise SystemExit(status)
+    try:
+        with exit_on_peer_error():
+            main()
+    except NewcomersError as error:
+        write_last_line(messages.with_code(f"{program}: {error}"))
+        raise SystemExit(STATUS_NEWCOMERS) from None

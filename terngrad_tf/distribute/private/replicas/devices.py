@@ -17,6 +17,11 @@ def devices_are_initialized() -> bool:
     return context.context()._initialized
 
 
+def devices_are_unknown() -> bool:
+    """Returns True if TensorFlow has not looked for devices, which would use a GPU's driver."""
+    return not devices_are_initialized() and context.context()._physical_devices is None
+
+
 def cluster_is_joined() -> bool:
     """Returns True if this process is in a cluster: its server runs, for an earlier strategy."""
     return context.context()._collective_ops_server_def is not None

@@ -1,0 +1,54 @@
+"""`run_supervised` forks the program, or starts it anew if a fork would not work."""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+import pytest
+import tensorflow as tf
+
+# Loses a peer in the first child.
+PROGRAM = """
+import os, sys
+{before}
+import terngrad_tf
+from terngrad_tf.distribute import PeerError, run_supervised
+print("loaded")
+def main():
+    import tensorflow as tf
+    print("sum", int(tf.reduce_sum(tf.constant([1, 2]))), flush=True)
+    if not os.path.exists(sys.argv[1]):
+        open(sys.argv[1], "w").close()
+        raise PeerError("worker 1 is out of reach")
+run_supervised(main, max_restarts=2)
+"""
+
+
+class SupervisedTest(tf.test.TestCase):
+    def run_program(self, before):
+        """Returns the lines of a program that begins with `before`."""
+        path = os.path.join(tempfile.mkdtemp(dir=self.get_temp_dir()), "lost")
+        command = [sys.executable, "-c", PROGRAM.format(before=before), path]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("out of reach; restart 1 of 2", done.stderr)
+        return done.stdout.splitlines()
+
+    def test_a_child_need_not_load_the_program_again(self):
+        self.assertEqual(self.run_program(""), ["loaded", "sum 3", "sum 3"])
+
+    @pytest.mark.slow
+    def test_a_program_that_used_tensorflow_or_threads_starts_anew(self):
+        for before in (
+            "import tensorflow as tf; tf.config.list_physical_devices()",
+            "import tensorflow as tf; tf.constant(1)",
+            "from threading import Timer; t = Timer(100, print); t.daemon = True; t.start()",
+        ):
+            lines = self.run_program(before)
+            # The supervisor writes its line last.
+            self.assertEqual(sorted(lines), ["loaded"] * 3 + ["sum 3"] * 2, before)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
