@@ -75,10 +75,10 @@ def supervise(
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _wait(process):
+def _wait(process: "subprocess.Popen[bytes] | _Fork") -> tuple[int, bool]:
     """Returns a process's exit status, and whether the supervisor was asked to end."""
     stopped = False
-    while process.poll() is None:
+    while (status := process.poll()) is None:
         if not stopped:
             received = signal.sigwaitinfo(_WATCHED)
         else:
@@ -89,7 +89,7 @@ def _wait(process):
             stopped = True
             if received.si_code != _FROM_TERMINAL:
                 process.send_signal(received.si_signo)
-    return process.returncode, stopped
+    return status, stopped
 
 
 def _start(command, mask):
@@ -99,19 +99,14 @@ def _start(command, mask):
 class _Fork:
     """A fork of this process, with the methods of `subprocess.Popen` that `_wait` calls."""
 
-    def __init__(self, pid):
+    def __init__(self, pid: int):
         self._pid = pid
-        self.returncode = None
 
-    def poll(self):
-        if self.returncode is None:
-            pid, status = os.waitpid(self._pid, os.WNOHANG)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
+    def poll(self) -> int | None:
+        pid, status = os.waitpid(self._pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if pid else None
 
-    def send_signal(self, number):
-        # Until `poll` has its status, no other process has its number.
+    def send_signal(self, number: int) -> None:
         os.kill(self._pid, number)
 
 
