@@ -15,9 +15,9 @@ import yaml
 
 from terngrad_tf.bin import mnist_distributed_train
 from terngrad_tf.bin.common import program
-from tests import forked_scripts
+from tests import forks
 
-EXAMPLES = forked_scripts.ROOT / "examples"
+EXAMPLES = forks.ROOT / "examples"
 STATUSES = r"^\| (\d+) \| .* \| (yes|no)\b"
 # Exits with the given status, and logs its calls.
 COMMAND = '#!/bin/bash\necho "$(basename "$0") $*" >> calls\nexit "${STATUS:-0}"\n'
@@ -25,7 +25,7 @@ COMMAND = '#!/bin/bash\necho "$(basename "$0") $*" >> calls\nexit "${STATUS:-0}"
 
 def statuses(again):
     """Returns the exit statuses whose row in the guide says `again`, "yes" or "no"."""
-    guide = (forked_scripts.ROOT / "docs" / "fault_tolerance.md").read_text("utf-8")
+    guide = (forks.ROOT / "docs" / "fault_tolerance.md").read_text("utf-8")
     return {int(status) for status, found in re.findall(STATUSES, guide, re.M) if found == again}
 
 
@@ -79,7 +79,7 @@ class ClusterFilesTest(unittest.TestCase):
         validate = shutil.which("kubernetes-validate")
         if validate is None:
             self.skipTest("needs kubernetes-validate, of PyPI, whose schemas have 108 MB")
-        guide = (forked_scripts.ROOT / "docs" / "kubernetes.md").read_text("utf-8")
+        guide = (forks.ROOT / "docs" / "kubernetes.md").read_text("utf-8")
         (stateful_set,) = re.findall(r"```yaml\n(apiVersion.*?)```", guide, re.DOTALL)
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             file.write(stateful_set)
@@ -92,19 +92,19 @@ class ClusterFilesTest(unittest.TestCase):
 
     def test_the_image_holds_what_the_job_calls(self):
         """Checks the image without building it, which needs a base image."""
-        lines = (forked_scripts.ROOT / "Dockerfile").read_text("utf-8").splitlines()
+        lines = (forks.ROOT / "Dockerfile").read_text("utf-8").splitlines()
         said = [line.split(maxsplit=1) for line in lines if line and line[0] not in "# "]
-        ignored = (forked_scripts.ROOT / ".dockerignore").read_text("utf-8").splitlines()
+        ignored = (forks.ROOT / ".dockerignore").read_text("utf-8").splitlines()
         copied = []
         for words in [rest.split() for name, rest in said if name == "COPY"]:
             if not words[0].startswith("--from"):
                 copied += words[:-1]
         for name in copied:
-            self.assertTrue((forked_scripts.ROOT / name).exists(), name)
+            self.assertTrue((forks.ROOT / name).exists(), name)
             self.assertIn(f"!{name}", ignored)
             self.assertFalse(any(fnmatch.fnmatch(name, one) for one in ignored[2:]), name)
         self.assertLessEqual({"pyproject.toml", "README.md", "slim_data", "terngrad_tf"}, {*copied})
-        project = (forked_scripts.ROOT / "pyproject.toml").read_text("utf-8")
+        project = (forks.ROOT / "pyproject.toml").read_text("utf-8")
         (extras,) = [rest.partition("=")[2] for name, rest in said if rest.startswith("EXTRAS=")]
         self.assertRegex(project, rf"(?m)^{extras} = \[")
         self.assertRegex(project, r"(?m)^terngrad = ")

@@ -11,10 +11,10 @@ import unittest
 
 import pytest
 
-from tests import forked_scripts
+from tests import forks
 from tests.distribute import processes
 
-EXAMPLES = forked_scripts.ROOT / "examples"
+EXAMPLES = forks.ROOT / "examples"
 ON_ONE_HOST = (
     "custom_training_loop",
     "gan",
@@ -36,7 +36,7 @@ class ExamplesTest(unittest.TestCase):
     def test_examples_for_one_host_learn(self):
         scripts = {name: (EXAMPLES / f"{name}.py").read_text("utf-8") for name in ON_ONE_HOST}
         with tempfile.TemporaryDirectory() as folder:
-            results = forked_scripts.run_all(scripts, pathlib.Path(folder))
+            results = forks.run_all(scripts, pathlib.Path(folder))
         for name, (status, output) in results.items():
             with self.subTest(example=name):
                 self.assertEqual(status, 0, output[-3000:])
@@ -56,7 +56,7 @@ class ExamplesTest(unittest.TestCase):
             scripts[path.stem] = "\n".join(code)
         self.assertEqual(set(scripts), {"first_steps", "looking_into_gradients"})
         with tempfile.TemporaryDirectory() as folder:
-            results = forked_scripts.run_all(scripts, pathlib.Path(folder))
+            results = forks.run_all(scripts, pathlib.Path(folder))
         for name, (status, output) in results.items():
             with self.subTest(notebook=name):
                 self.assertEqual(status, 0, output[-3000:])

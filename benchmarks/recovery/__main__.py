@@ -9,7 +9,6 @@ after the next step of the others. Modes:
 
 * synchronous: all wait for the killed worker; `mnist_distributed_train --max_restarts`.
 * elastic: the others continue without it; also `--min_workers=1 --replicate_checkpoints=1`.
-* elastic, 5 s: the same with `--join_timeout=5`, for which no one waits if it starts at once.
 * torchft: its `Manager` exchanges gradients among at least two of three groups in every step. A
   worker that returns gets its state from another. The lighthouse has another host, which is never
   killed. `torchft_worker` has the timeouts. `TORCH_VENV/bin/pip install torch torchft`.
@@ -44,12 +43,11 @@ TORCHFT = "torchft"
 MODES = {
     "synchronous": (Run, {}),
     "elastic": (MembersRun, ELASTIC),
-    "elastic, 5 s": (MembersRun, ELASTIC | {"join_timeout": 5}),
     TORCHFT: (runs.Torchft, {}),
 }
 AT_ONCE, LATER = "at once", "later"
 # Modes without the other start.
-STARTS = {"synchronous": [AT_ONCE], "elastic, 5 s": [LATER]}
+STARTS = {"synchronous": [AT_ONCE]}
 KILLED = "chief", "another"
 COMMAND = "python -m benchmarks.recovery --torch_python=TORCH_VENV/bin/python"
 

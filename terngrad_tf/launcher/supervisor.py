@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import gc
 import os
 import random
 import signal
@@ -18,6 +19,9 @@ _WATCHED = _STOPPING | {signal.SIGCHLD}
 # Programs saved in order to restart with more workers.
 STATUS_NEWCOMERS = 76
 EXPECTED = {STATUS_NEWCOMERS: "saved, and starts again with further workers"}
+
+# Forks that this process has started, itself included in a fork.
+_num_forks = 0
 
 # Linux: the signal at a parent's end.
 _PR_SET_PDEATHSIG = 1
@@ -112,9 +116,13 @@ class _Fork:
 
 def _fork():
     """Forks this process. Returns the fork, and None in it."""
+    global _num_forks
+    _num_forks += 1
     sys.stdout.flush()
     sys.stderr.flush()
     parent, state = os.getpid(), random.getstate()
+    # Collections in the fork, one at its end, would copy all that is loaded.
+    gc.freeze()
     with warnings.catch_warnings():
         # Threads of linear algebra, which are started again.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -127,6 +135,11 @@ def _fork():
     # Forks draw other numbers, even if the program had set a seed.
     random.setstate(state)
     return None
+
+
+def is_restart() -> bool:
+    """Returns True in a fork that is not the first one of its supervisor."""
+    return _num_forks > 1
 
 
 def end_with_parent() -> None:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from terngrad_tf.checkpoints import Checkpoint, files
 from terngrad_tf.common import preemption
 from terngrad_tf.distribute import TernGradStrategy
-from tests import forked_scripts
+from tests import forks
 from tests.checkpoints import programs
 
 # Runs in its own process, which a signal ends.
@@ -105,7 +105,7 @@ class CheckpointTest(tf.test.TestCase):
             name: sources[name].format(folder=folder, number=int(signals[name]))
             for name, folder in folders.items()
         }
-        results = forked_scripts.run_all(scripts, root)
+        results = forks.run_all(scripts, root)
         statuses = {name: status for name, (status, _) in results.items()}
         expected = {"killed": -9} | dict.fromkeys(told, preemption.STATUS)
         self.assertEqual(statuses, expected, results)

@@ -10,6 +10,8 @@ import sys
 
 import numpy as np
 
+from tests import forks
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -44,7 +46,10 @@ def start(script, addresses, index, arguments, before=()):
         TF_CPP_MIN_LOG_LEVEL="2",
     )
     return subprocess.Popen(
-        [*before, sys.executable, str(script), *arguments],
+        # A fork would be on the host of the tests.
+        [*before, sys.executable, str(script), *arguments]
+        if before
+        else forks.command(script, *arguments),
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -6,7 +6,8 @@ import pathlib
 import re
 import shlex
 import subprocess
-import sys
+
+from tests import forks
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -72,7 +73,7 @@ def run_commands(path, folder, timeout=500):
     tools = folder / ".bin"
     tools.mkdir()
     for name, words in {"python": [], "terngrad": ["-m", "terngrad_tf"]}.items():
-        (tools / name).write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, *words])} "$@"\n')
+        (tools / name).write_text(f'#!/bin/sh\nexec {shlex.join(forks.command(*words))} "$@"\n')
         (tools / name).chmod(0o755)
     done = subprocess.run(
         ["bash", "-euxc", "".join(commands(path))],

@@ -11,7 +11,7 @@ import unittest
 import pytest
 import yaml
 
-from tests import forked_scripts
+from tests import forks
 from tests.distribute import processes
 from tests.docs import guides
 
@@ -104,7 +104,7 @@ class GuidesTest(unittest.TestCase):
                     table = pathlib.Path(folder, name, "rank_table_8pcs.json")
                     table.parent.mkdir()
                     table.write_text(json.dumps(RANK_TABLE), encoding="utf-8")
-            results = forked_scripts.run_all(scripts, pathlib.Path(folder))
+            results = forks.run_all(scripts, pathlib.Path(folder))
         for name, (status, output) in results.items():
             with self.subTest(page=name):
                 self.assertEqual(status, 0, output[-3000:])
@@ -129,7 +129,7 @@ class GuidesTest(unittest.TestCase):
         block = next(b for b in guides.blocks(DOCS / "fine_tuning.md") if b.title)
         self.assertIn("keras_hub", block.text)
         with tempfile.TemporaryDirectory() as folder:
-            results = forked_scripts.run_all({"hub": block.text}, pathlib.Path(folder))
+            results = forks.run_all({"hub": block.text}, pathlib.Path(folder))
         self.assertEqual(results["hub"][0], 0, results["hub"][1][-3000:])
 
     def test_every_guide_has_a_place_where_its_commands_run(self):

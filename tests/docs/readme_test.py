@@ -11,9 +11,9 @@ import pytest
 
 from benchmarks.cluster import picture
 from benchmarks.lib import pages
-from tests import forked_scripts
+from tests import forks
 
-ROOT = forked_scripts.ROOT
+ROOT = forks.ROOT
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Names and columns of the README's table.
 README_MODES = {
@@ -76,7 +76,7 @@ def milliseconds(text, modes):
 class ReadmeTest(unittest.TestCase):
     def test_the_example_trains_with_the_new_lines_and_without(self):
         with tempfile.TemporaryDirectory() as folder:
-            results = forked_scripts.run_all(scripts_of_the_example(), pathlib.Path(folder))
+            results = forks.run_all(scripts_of_the_example(), pathlib.Path(folder))
         for name, (status, output) in results.items():
             with self.subTest(name):
                 self.assertEqual(status, 0, output[-2000:])

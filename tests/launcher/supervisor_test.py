@@ -63,7 +63,7 @@ def report(line):
     print(line, flush=True)
 status = supervisor.supervise(None, max_restarts, {3: "lost"}, report)
 if status is None:
-    print("drew", random.random(), flush=True)
+    print("restart" if supervisor.is_restart() else "start", random.random(), flush=True)
     sys.exit(ends[0]) if ends[0] >= 0 else os.kill(os.getpid(), -ends[0])
 sys.exit(status)
 """
@@ -151,11 +151,17 @@ class SupervisorTest(tf.test.TestCase):
         process = self.start(5, -signal.SIGKILL, 3, 4, program=FORKS)
         out, _ = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 4)
-        drew = f"drew {random.Random(1).random()}"
-        killed, lost = "ended by signal 9 (Killed)", "lost"
+        drew = random.Random(1).random()
         self.assertEqual(
             out.splitlines(),
-            ["loaded", drew, f"{killed}; restart 1 of 5", drew, f"{lost}; restart 2 of 5", drew],
+            [
+                "loaded",
+                f"start {drew}",
+                "ended by signal 9 (Killed); restart 1 of 5",
+                f"restart {drew}",
+                "lost; restart 2 of 5",
+                f"restart {drew}",
+            ],
         )
 
     def test_signals_end_forks(self):

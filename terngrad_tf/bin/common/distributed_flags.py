@@ -76,7 +76,8 @@ class DistributedFlags(cluster_flags.ClusterFlags):
     )
     join_timeout: float = option(
         10.0,
-        "With --min_workers, seconds to wait for further workers once enough are present.",
+        "With --min_workers, seconds to wait for further workers once enough are present; at most "
+        "5 after a restart by --max_restarts.",
         checks.SECONDS,
     )
 

@@ -26,8 +26,11 @@ from terngrad_tf.distribute.cluster.refusals import Refusals
 from terngrad_tf.distribute.cluster.resolvers import cluster_of
 from terngrad_tf.distribute.communication import peers
 from terngrad_tf.distribute.communication.peers import PeerError, Tasks
+from terngrad_tf.launcher.supervisor import is_restart
 
 JOIN_SECONDS = 10.0
+# Restarts, which load nothing, meet sooner.
+_REJOIN_SECONDS = 5.0
 _POLL_SECONDS = 0.3
 _WATCH_SECONDS = 3.0
 _FIRST_REPORT_SECONDS = 10.0
@@ -164,7 +167,8 @@ def join_cluster(
         newest_step: function without arguments that returns the newest step saved there, or None.
         min_workers: fewest workers to train with. Default 1.
         num_copies: number of workers besides the chief that keep copies. Default 0.
-        join_timeout: seconds to wait for more workers when there are enough. Default 10.
+        join_timeout: seconds to wait for more workers when there are enough; at most 5 after a
+            restart by `run_supervised`. Default 10.
         start_timeout: seconds to wait for enough workers while none train. Default 600.
         token: as for `TernGradStrategy`.
 
@@ -191,6 +195,8 @@ def join_cluster(
         tokens.checked(token, "`token`")
     file = MembersFile(folder, tasks.index, tasks.addresses)
     state = file.state(newest_step())
+    if is_restart():
+        join_timeout = min(join_timeout, _REJOIN_SECONDS)
     options = [*tasks.addresses, min_workers, num_copies]
     key = hashlib.sha256(repr(options).encode()).hexdigest()[:16]
     meeting = _Meeting(

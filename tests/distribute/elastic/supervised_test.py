@@ -42,7 +42,6 @@ class SupervisedTest(tf.test.TestCase):
     def test_a_program_that_used_tensorflow_or_threads_starts_anew(self):
         for before in (
             "import tensorflow as tf; tf.config.list_physical_devices()",
-            "import tensorflow as tf; tf.constant(1)",
             "from threading import Timer; t = Timer(100, print); t.daemon = True; t.start()",
         ):
             lines = self.run_program(before)
