@@ -66,7 +66,7 @@ SUBSPACE_ROOMS = ("weights", "components", "optimizers")
 # users type their names.
 MAX_MODULES = 14
 # Folders of tests/ that mirror no package.
-OTHER_TESTS = {"benchmarks", "clients", "docs", "fuzz", "scripts", "startup"}
+OTHER_TESTS = {"benchmarks", "clients", "docs", "fuzz", "harness", "scripts", "startup"}
 # Optional features. To delete one, change only its entry points. Programs among them go with the
 # feature; other modules import it only on request.
 FEATURES = {

@@ -50,6 +50,7 @@ TESTS = [
     "tests/distribute/wire_selection",
     "tests/docs",
     "tests/fuzz",
+    "tests/harness",
     "tests/launcher",
     "tests/models",
     "tests/parameter_server",
