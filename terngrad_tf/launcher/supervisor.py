@@ -1,5 +1,6 @@
 """Restarts a program after its process was killed, or ended for a temporary reason."""
 
+import contextlib
 import ctypes
 import functools
 import gc
@@ -118,8 +119,10 @@ def _fork():
     """Forks this process. Returns the fork, and None in it."""
     global _num_forks
     _num_forks += 1
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        # Both processes would write what is left; on a full disk, neither can.
+        with contextlib.suppress(OSError):
+            stream.flush()
     parent, state = os.getpid(), random.getstate()
     # Collections in the fork, one at its end, would copy all that is loaded.
     gc.freeze()

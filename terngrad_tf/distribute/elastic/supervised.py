@@ -18,6 +18,15 @@ from terngrad_tf.launcher.supervisor import EXPECTED, STATUS_NEWCOMERS, supervis
 _VARIABLE = "TERNGRAD_TF_SUPERVISED"
 
 
+def _num_threads():
+    """Returns the number of this process's threads, those of libraries included."""
+    return len(os.listdir("/proc/self/task"))
+
+
+# Libraries start these again in a fork.
+_THREADS_OF_IMPORTS = _num_threads()
+
+
 def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
     """Runs the main function of a program, and restarts the program if a worker is lost or joins.
 
@@ -45,9 +54,8 @@ def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
     program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
     if _VARIABLE not in os.environ:
         os.environ[_VARIABLE] = "1"
-        may_fork = private.devices_are_unknown() and threading.active_count() == 1
         status = supervise(
-            None if may_fork else [sys.executable, *sys.orig_argv[1:]],
+            None if _may_fork() else [sys.executable, *sys.orig_argv[1:]],
             max_restarts,
             {STATUS_PEER: "another worker ended or is out of reach"},
             lambda line: print(f"{program}: {line}", file=sys.stderr, flush=True),
@@ -61,3 +69,9 @@ def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
     except NewcomersError as error:
         write_last_line(messages.with_code(f"{program}: {error}"))
         raise SystemExit(STATUS_NEWCOMERS) from None
+
+
+def _may_fork():
+    """Returns True if nothing has begun that a fork would lack."""
+    has_threads = threading.active_count() > 1 or _num_threads() > _THREADS_OF_IMPORTS
+    return private.devices_are_unknown() and not has_threads

@@ -10,13 +10,13 @@ import tensorflow as tf
 
 # Loses a peer in the first child.
 PROGRAM = """
-import os, sys
-{before}
-import terngrad_tf
+import ctypes, os, sys, threading
+import tensorflow as tf
 from terngrad_tf.distribute import PeerError, run_supervised
 print("loaded")
+PAUSE = ctypes.CDLL(None).pause
+{before}
 def main():
-    import tensorflow as tf
     print("sum", int(tf.reduce_sum(tf.constant([1, 2]))), flush=True)
     if not os.path.exists(sys.argv[1]):
         open(sys.argv[1], "w").close()
@@ -27,7 +27,7 @@ run_supervised(main, max_restarts=2)
 
 class SupervisedTest(tf.test.TestCase):
     def run_program(self, before):
-        """Returns the lines of a program that begins with `before`."""
+        """Returns the lines of a program that does something before `run_supervised`."""
         path = os.path.join(tempfile.mkdtemp(dir=self.get_temp_dir()), "lost")
         command = [sys.executable, "-c", PROGRAM.format(before=before), path]
         done = subprocess.run(command, capture_output=True, text=True, timeout=200)
@@ -41,8 +41,10 @@ class SupervisedTest(tf.test.TestCase):
     @pytest.mark.slow
     def test_a_program_that_used_tensorflow_or_threads_starts_anew(self):
         for before in (
-            "import tensorflow as tf; tf.config.list_physical_devices()",
-            "from threading import Timer; t = Timer(100, print); t.daemon = True; t.start()",
+            "tf.config.list_physical_devices()",
+            "threading.Thread(target=threading.Event().wait, daemon=True).start()",
+            # As a library starts one.
+            "ctypes.CDLL(None).pthread_create(ctypes.byref(ctypes.c_ulong()), None, PAUSE, None)",
         ):
             lines = self.run_program(before)
             # The supervisor writes its line last.
