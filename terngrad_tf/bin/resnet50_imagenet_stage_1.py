@@ -66,7 +66,7 @@ PROGRAM = experiments.Program(
     "First phase of dimension-reduction training: trains a network and keeps weight snapshots.",
     _define,
     _train,
-    restarts=True,
+    "terngrad_tf.bin.resnet50_imagenet_stage_1",
 )
 define_flags, main, run = PROGRAM.define_flags, PROGRAM.main, PROGRAM.run
 

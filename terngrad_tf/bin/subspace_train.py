@@ -97,7 +97,7 @@ PROGRAM = experiments.Program(
     "Trains a network in the subspace that its earlier weights span, by P-BFGS or P-SGD.",
     _define,
     _train,
-    restarts=True,
+    "terngrad_tf.bin.subspace_train",
 )
 define_flags, main, run = PROGRAM.define_flags, PROGRAM.main, PROGRAM.run
 

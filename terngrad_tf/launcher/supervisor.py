@@ -4,11 +4,13 @@ import contextlib
 import ctypes
 import functools
 import gc
+import glob
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
@@ -31,6 +33,15 @@ _LIBC = ctypes.CDLL(None)
 _FROM_TERMINAL = 128
 
 
+def may_fork() -> bool:
+    """Returns False if a GPU's driver is there, or if threads of Python run: forks lack these.
+
+    A driver may work in a fork that starts before its first use, which was not tried.
+    """
+    has_driver = glob.glob("/dev/nvidia*") or any(map(os.path.exists, ("/dev/dxg", "/dev/kfd")))
+    return not has_driver and threading.active_count() == 1
+
+
 def supervise(
     command: Sequence[str] | None,
     max_restarts: int,
@@ -45,8 +56,7 @@ def supervise(
 
     Args:
         command: the program's command. None: the program is a fork of this process, which goes on
-            after this call. It starts at once, with all that is imported; imported libraries must
-            not have started threads that it needs.
+            after this call. It starts at once, with all that is imported; see `may_fork`.
         passing: meanings of exit statuses that allow a restart.
         report: function of a line, called before each restart and when none is left.
         expected: like `passing`, for unlimited restarts.

@@ -38,17 +38,17 @@ EXPERIMENTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A command-line program; `restarts`: see `program.run_program`."""
+    """A command-line program; `module`: see `program.run_program`."""
 
     description: str
     define_flags: Callable[..., None]
     body: Callable[..., object]
-    restarts: bool = False
+    module: str | None = None
 
     def main(self, argv: Sequence[str], **options: Any) -> int:
         """Runs the program; `argv` starts with its name. Returns the exit status."""
         return program.run_program(
-            self.description, self.define_flags, self.body, argv, self.restarts, **options
+            self.description, self.define_flags, self.body, argv, self.module, **options
         )
 
     def run(self) -> None:
@@ -73,7 +73,7 @@ def distributed_training(dataset_name: str) -> Program:
         f"Trains a network on {experiment.title} images with a process on each of several hosts.",
         functools.partial(distributed_flags.define, dataset_name=dataset_name, net=experiment.net),
         _train_distributed,
-        restarts=True,
+        f"terngrad_tf.bin.{dataset_name}_distributed_train",
     )
 
 

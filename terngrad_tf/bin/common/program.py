@@ -37,7 +37,7 @@ def run_program(
     define_flags: Callable[[flags.FlagValues], None],
     main: Callable[..., object],
     argv: Sequence[str],
-    restarts: bool = False,
+    module: str | None = None,
     report: Callable[[str], object] = _print_error,
     takes_words: bool = False,
 ) -> int:
@@ -51,7 +51,8 @@ def run_program(
         main: function of the parsed flags and, if the program `takes_words`, of a list of the words
             that are not flags.
         argv: the command line, the program's name first.
-        restarts: True if the program has the flag --max_restarts.
+        module: name under which --max_restarts restarts the program where it cannot fork. Default:
+            no such flag.
         report: function of the line that says why the program failed.
 
     Returns:
@@ -87,6 +88,10 @@ def run_program(
     if values.version:
         print(f"{name} {__version__}")
         return 0
+    restarts = values.max_restarts if module is not None else 0
+    if restarts and not supervisor.may_fork():
+        command = [sys.executable, "-m", str(module), *argv[1:], "--max_restarts=0"]
+        return _supervise(name, command, restarts) or 0
     # Overrides the user's setting.
     os.environ["KERAS_BACKEND"] = "tensorflow"
     try:
@@ -94,8 +99,8 @@ def run_program(
         with capture_stderr(), without_collections():
             from terngrad_tf.distribute import NewcomersError, PeerError
             from terngrad_tf.training.errors import DivergedError, UserError, write_failure
-        if restarts and values.max_restarts:
-            status = _supervise(name, values.max_restarts)
+        if restarts:
+            status = _supervise(name, None, restarts)
             if status is not None:
                 return status
         try:
@@ -121,14 +126,14 @@ def run_program(
     return 0
 
 
-def _supervise(name, max_restarts):
-    """Restarts this program in forks, which need not load TensorFlow; see `supervise`."""
+def _supervise(name, command, max_restarts):
+    """Restarts a command, or this program in forks, which need not load TensorFlow."""
     passing = {
         STATUS_PEER: "another worker ended or is out of reach",
         preemption.STATUS: "stopped by SIGTERM, and saved",
     }
     return supervisor.supervise(
-        None,
+        command,
         max_restarts,
         passing,
         lambda line: _print_error(f"{name}: {line}"),

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ from terngrad_tf.common.last_line import write_last_line
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.cluster.exits import STATUS_PEER, exit_on_peer_error
 from terngrad_tf.distribute.elastic.join import NewcomersError
-from terngrad_tf.launcher.supervisor import EXPECTED, STATUS_NEWCOMERS, supervise
+from terngrad_tf.launcher.supervisor import EXPECTED, STATUS_NEWCOMERS, may_fork, supervise
 
 # Set in processes that a supervisor starts.
 _VARIABLE = "TERNGRAD_TF_SUPERVISED"
@@ -36,7 +35,7 @@ def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
     Linux only, in the main thread.
 
     A child is a fork of this process, so it need not load TensorFlow again. If the program has
-    used TensorFlow's devices or started threads before, a fork would not work: a child is then a
+    used TensorFlow's devices or started threads before, or if the machine has a GPU, a child is a
     new process with the same command line.
 
     Example: `if __name__ == "__main__": run_supervised(main, max_restarts=100)`, in a script.
@@ -73,5 +72,5 @@ def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
 
 def _may_fork():
     """Returns True if nothing has begun that a fork would lack."""
-    has_threads = threading.active_count() > 1 or _num_threads() > _THREADS_OF_IMPORTS
-    return private.devices_are_unknown() and not has_threads
+    is_unused = private.devices_are_unknown() and _num_threads() <= _THREADS_OF_IMPORTS
+    return is_unused and may_fork()
