@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import functools
 import gc
-import glob
 import os
 import random
 import signal
@@ -13,6 +12,8 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+
+from terngrad_tf.launcher.gpu_driver import has_gpu_driver
 
 # 60 s for a running step, and time for TensorFlow to shut down.
 GRACE_SECONDS = 90.0
@@ -34,12 +35,12 @@ _FROM_TERMINAL = 128
 
 
 def may_fork() -> bool:
-    """Returns False if a GPU's driver is there, or if threads of Python run: forks lack these.
+    """Returns True if this program works in a fork of this process.
 
-    A driver may work in a fork that starts before its first use, which was not tried.
+    A fork lacks other threads of Python. On machines with a GPU, forks were not tried.
     """
-    has_driver = glob.glob("/dev/nvidia*") or any(map(os.path.exists, ("/dev/dxg", "/dev/kfd")))
-    return not has_driver and threading.active_count() == 1
+    has_gpu = has_gpu_driver() or os.path.exists("/dev/kfd")
+    return not has_gpu and threading.active_count() == 1
 
 
 def supervise(

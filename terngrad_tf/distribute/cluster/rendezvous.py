@@ -96,7 +96,7 @@ class _Look:
         return None
 
     def _other_lists(self, tasks, missing, heard):
-        """Describes how the lists of missing processes differ from this one's, one line each.
+        """Describes how the lists of missing processes differ from this one's, in their order.
 
         Lists may differ, such as by a host's names, if all processes meet.
         """
@@ -106,6 +106,8 @@ class _Look:
         absent = {tasks.names[index] for index in missing}
         told = [self._right[index] for index in missing if index in self._right]
         told += [place for place in heard if place.name in absent or place.name not in tasks.names]
+        order = {name: index for index, name in enumerate(tasks.names)}
+        told.sort(key=lambda place: order.get(place.name, len(order)))
         return [
             worker_lists.difference(tasks, place.name, place)
             for place in told

@@ -71,6 +71,6 @@ def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
 
 
 def _may_fork():
-    """Returns True if nothing has begun that a fork would lack."""
+    """Returns True if this program works in a fork, which lacks devices and threads in use."""
     is_unused = private.devices_are_unknown() and _num_threads() <= _THREADS_OF_IMPORTS
     return is_unused and may_fork()

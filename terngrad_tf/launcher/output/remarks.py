@@ -1,8 +1,8 @@
 """Recognizes TensorFlow's remarks that the log level should have hidden."""
 
-import glob
-import os
 import re
+
+from terngrad_tf.launcher.gpu_driver import has_gpu_driver
 
 _VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
 _HIDES_REMARKS = 2
@@ -23,7 +23,7 @@ class Remarks:
     def __init__(self, environment: dict[str, str]) -> None:
         level = environment.get(_VARIABLE, "")
         self._are_hidden = level.isdecimal() and int(level) >= _HIDES_REMARKS
-        self._has_driver = bool(glob.glob("/dev/nvidia*")) or os.path.exists("/dev/dxg")
+        self._has_driver = has_gpu_driver()
 
     def hide(self, line: str) -> bool:
         """Returns True if the level hides this line.
