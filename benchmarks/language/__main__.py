@@ -1,9 +1,9 @@
-"""Trains a language model by ternary gradients and local steps: bits per character.
+"""Trains a language model by ternary gradients and local steps: bits per character or word.
 
-A transformer of 0.6 M weights predicts the next character of a text file. Four replicas share
-batches of 32 pieces of 64 characters, with AdamW at a rate that warms up and falls along half a
-cosine to 0. The first eight tenths of the text are for training, the next tenth chooses rates, and
-the last one is the test:
+A transformer of 0.6 M weights predicts the next character of a text file, or one of 1.7 M weights
+its next word (--words). Four replicas share batches of 32 pieces of 64 characters or words, with
+AdamW at a rate that warms up and falls along half a cosine to 0. The first eight tenths of the text
+are for training, the next tenth chooses rates, and the last one is the test:
 
     sudo apt-get install bible-kjv && bible -f gen1:1-rev22:21 > kjv.txt
     python -m benchmarks.language --text=kjv.txt
@@ -19,7 +19,8 @@ figures are of the final weights.
 The JSON file keeps finished runs. Repeat the command to resume; flags that select some runs add to
 the file, and the tables show the whole file.
 
-The runs of docs/results/language.md are in benchmarks/results/language.jsonl.
+The runs of docs/results/language.md are in benchmarks/results/language.jsonl and
+language_words.jsonl (--words --steps=512).
 """
 
 import os
@@ -32,6 +33,9 @@ from benchmarks.language import tables
 from benchmarks.lib import figures
 
 _TEXT = flags.DEFINE_string("text", None, "Text file, UTF-8.")
+_WORDS = flags.DEFINE_bool(
+    "words", False, "Predict words and signs: the 4,095 most frequent ones; others count as one."
+)
 _STEPS = flags.DEFINE_integer("steps", 1024, "Steps of training.", lower_bound=10)
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds; each is one run.")
 _RATES = flags.DEFINE_list("learning_rates", ["0.001", "0.003"], "Highest learning rates.")
@@ -50,6 +54,8 @@ def main(argv):
 
     path = pathlib.Path(_JSON.value)
     settings = {"text": pathlib.Path(_TEXT.value).name, "steps": _STEPS.value}
+    symbol = "word" if _WORDS.value else "character"
+    settings |= {"symbol": symbol} if _WORDS.value else {}
     runs = figures.read_finished(path, settings)
     done = {(run["way"], run["rate"], run["seed"]) for run in runs}
     missing = [
@@ -60,7 +66,7 @@ def main(argv):
         if (key := (way, rate, seed)) not in done
     ]
     print(f"{len(done)} runs are done, {len(missing)} are missing", flush=True)
-    text = training.load(_TEXT.value)
+    text = training.load(_TEXT.value, _WORDS.value)
     for way, rate, seed in missing:
         start = time.perf_counter()
         found = training.train(*text, way, rate, seed, _STEPS.value)
@@ -68,7 +74,7 @@ def main(argv):
         figures.write_json(path, {"settings": settings, "runs": runs})
         seconds = time.perf_counter() - start
         print(f"{way}, {rate:g}, seed {seed}: {found['bits']:.4f} ({seconds:.0f} s)", flush=True)
-    print(f"\n{tables.table(runs)}\n\n{tables.rates(runs)}")
+    print(f"\n{tables.table(runs, symbol)}\n\n{tables.rates(runs)}")
     return 0
 
 

@@ -16,6 +16,8 @@ _DEFAULT = {"sparse_as_dense": "auto"}
 WAYS = {
     BASELINE: (_FLOAT, None),
     "every step, default": (_DEFAULT, None),
+    # Without finer codes for the embedding and the last layer.
+    "every step, ternary codes alone": ({**_DEFAULT, "alone": True}, None),
     "every step, default, 4-bit": ({**_DEFAULT, "grad_bits": 4}, None),
     "every step, ternary": (_TERNARY, None),
     "every step, 4-bit": (_FOUR_BITS, None),
@@ -43,12 +45,13 @@ WAYS = {
 }
 
 
-def table(runs):
+def table(runs, symbol="character"):
     """Returns means over seeds at each way's best rate, with minimum and maximum, as Markdown.
 
     Args:
-        runs: dicts with "way", "rate", "seed", "bits" (per character of the test text),
+        runs: dicts with "way", "rate", "seed", "bits" (per symbol of the test text),
             "held_out_bits", which choose the rate, "training_bits" and "received_bytes".
+        symbol: what the model predicts.
     """
     groups = _by_way(runs)
     best = {
@@ -56,7 +59,7 @@ def table(runs):
         for way in filter(groups.get, WAYS)
     }
     _, baseline = best.get(BASELINE, (None, {}))
-    titles = ["exchange", "rate", "seeds", "bits a character, test", "training", "bytes a step"]
+    titles = ["exchange", "rate", "seeds", f"bits a {symbol}, test", "training", "bytes a step"]
     titles += ["to float", "p"]
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     for way, (rate, found) in best.items():

@@ -1,7 +1,9 @@
-"""A small language model of characters, and its training on a text file."""
+"""A small language model of characters or words, and its training on a text file."""
 
+import collections
 import math
 import pathlib
+import re
 
 import keras
 import numpy as np
@@ -17,13 +19,23 @@ BATCH_SIZE = 32
 REPLICAS = 4
 _WIDTH, _HEADS, _BLOCKS = 128, 4, 3
 _WARM_UP = 0.05
+# The most frequent words and signs; all others count as one.
+_NUM_WORDS = 4095
 
 
-def load(path):
-    """Reads a text as numbers of its characters, in three parts.
+class _TernaryAlone(terngrad_tf.Quantization):
+    """The default without the finer codes of embedding and last layer."""
+
+    @property
+    def finer(self):
+        return self
+
+
+def load(path, words=False):
+    """Reads a text as numbers of its characters, or of its words and signs, in three parts.
 
     Returns:
-        ({"train": int32 [n], "held_out": ..., "test": ...}, number of different characters): eight
+        ({"train": int32 [n], "held_out": ..., "test": ...}, number of different symbols): eight
         tenths, one tenth and one tenth of the text.
     """
     try:
@@ -37,28 +49,32 @@ def load(path):
         raise SystemExit(
             f"--text must hold at least {least} characters. Received: {path} with {len(text)}"
         )
-    letters = sorted(set(text))
-    numbers = {letter: number for number, letter in enumerate(letters)}
-    codes = np.array([numbers[letter] for letter in text], "int32")
+    if words:
+        text = re.findall(r"\w+|[^\w\s]", text)
+        known = collections.Counter(text).most_common(_NUM_WORDS)
+        numbers = {word: number for number, (word, _) in enumerate(known, 1)}
+    else:
+        numbers = {letter: number for number, letter in enumerate(sorted(set(text)))}
+    codes = np.array([numbers.get(symbol, 0) for symbol in text], "int32")
     ends = [len(codes) * tenths // 10 for tenths in (8, 9)]
     parts = dict(zip(("train", "held_out", "test"), np.split(codes, ends), strict=True))
-    return parts, len(letters)
+    return parts, len(numbers) + words
 
 
-def build(num_letters):
+def build(num_symbols):
     """Builds a causal decoder-only transformer: inputs `[batch, LENGTH]`, outputs logits."""
     text = keras.Input((LENGTH,), dtype="int32")
-    x = layers.Embedding(num_letters, _WIDTH)(text)
+    x = layers.Embedding(num_symbols, _WIDTH)(text)
     x = Positions()(x)
     for _ in range(_BLOCKS):
         y = layers.LayerNormalization()(x)
         x += layers.MultiHeadAttention(_HEADS, _WIDTH // _HEADS)(y, y, use_causal_mask=True)
         y = layers.LayerNormalization()(x)
         x += layers.Dense(_WIDTH)(layers.Dense(4 * _WIDTH, "gelu")(y))
-    return keras.Model(text, layers.Dense(num_letters)(layers.LayerNormalization()(x)))
+    return keras.Model(text, layers.Dense(num_symbols)(layers.LayerNormalization()(x)))
 
 
-def train(parts, num_letters, way, rate, seed, steps):
+def train(parts, num_symbols, way, rate, seed, steps):
     """Trains from the start and tests the final weights.
 
     Args:
@@ -68,19 +84,20 @@ def train(parts, num_letters, way, rate, seed, steps):
         seed: fixes the initial weights and the pieces of text.
 
     Returns:
-        Dict with "bits" and "held_out_bits", the cross-entropy per character of these parts,
+        Dict with "bits" and "held_out_bits", the cross-entropy per symbol of these parts,
         "training_bits", its mean over the last tenth of the steps, and "received_bytes" per step.
     """
     options, local = WAYS[way]
     options = dict(options)
     whole = options.pop("sparse_as_dense", False)
+    kind = _TernaryAlone if options.pop("alone", False) else terngrad_tf.Quantization
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
     strategy = terngrad_tf.TernGradStrategy(
-        REPLICAS, sparse_as_dense=whole, quantization=terngrad_tf.Quantization(**options)
+        REPLICAS, sparse_as_dense=whole, quantization=kind(**options)
     )
     with strategy.scope():
-        model = build(num_letters)
+        model = build(num_symbols)
         model.compile(
             _optimizer(rate, steps, local),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -94,7 +111,7 @@ def train(parts, num_letters, way, rate, seed, steps):
         shuffle=False,
         verbose=0,
     )
-    alone = build(num_letters)
+    alone = build(num_symbols)
     alone.set_weights(model.get_weights())
     return {
         "bits": bits_of(alone, parts["test"]),
@@ -105,21 +122,21 @@ def train(parts, num_letters, way, rate, seed, steps):
 
 
 def pieces(codes, seed):
-    """Returns endless batches: pieces from random places, and the same shifted by one character."""
+    """Returns endless batches: pieces from random places, and the same shifted by one symbol."""
     codes = tf.constant(codes)
     starts = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=False)
 
     def piece(number):
         start = tf.cast(number % (codes.shape[0] - LENGTH), tf.int32)
-        letters = codes[start : start + LENGTH + 1]
-        letters.set_shape([LENGTH + 1])
-        return letters[:-1], letters[1:]
+        symbols = codes[start : start + LENGTH + 1]
+        symbols.set_shape([LENGTH + 1])
+        return symbols[:-1], symbols[1:]
 
     return starts.map(piece).batch(BATCH_SIZE, drop_remainder=True)
 
 
 def bits_of(model, codes):
-    """Returns the cross-entropy per character of a part, in bits; compiles the model."""
+    """Returns the cross-entropy per symbol of a part, in bits; compiles the model."""
     whole = codes[: (len(codes) - 1) // LENGTH * LENGTH + 1]
     inputs, targets = whole[:-1].reshape(-1, LENGTH), whole[1:].reshape(-1, LENGTH)
     model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))

@@ -14,7 +14,7 @@ from terngrad_tf.distribute.exchange import buckets as exchange
 from terngrad_tf.distribute.exchange import sparse_rows
 from terngrad_tf.distribute.exchange.observer import Observers
 from terngrad_tf.distribute.exchange.options import AUTO, ExchangeOptions, quantization_of
-from terngrad_tf.distribute.exchange.plan import Job, LocalScales, Plan, positions_of_buckets
+from terngrad_tf.distribute.exchange.plan import Job, LocalScales, Plan, batches
 from terngrad_tf.distribute.exchange.quantization import Quantization
 from terngrad_tf.distribute.exchange.traffic import Traffic
 from terngrad_tf.distribute.steps.contexts import gradients_are_of_one_size
@@ -44,7 +44,9 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         sum_k r_k ~ s / (a * L) * sum_k t_k
 
     Codes are whole numbers from -L to L, ternary ones with L = 1; for c, a and f_k see
-    `terngrad_tf.ternary.rotation`. `rotate=False` selects the rule of TernGrad's paper:
+    `terngrad_tf.ternary.rotation`. The embedding and the last layer of a language model, found by
+    `exchange.symbols`, have codes of at least 4 bits. `rotate=False` selects the rule of TernGrad's
+    paper:
 
         s   = max_k min(clip_factor * std(g_k), max|g_k|)       one scale per tensor
         t_k = floor(clip(g_k / s, -1, 1) * L + u_k)
@@ -274,15 +276,15 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         Returns:
             `LocalScales`, with times if `telemetry_freq` is not 0.
         """
-        quantization, scales, times = self.quantization, [], []
-        if gradients_are_of_one_size():
-            quantization = quantization.of_one_size
-        for bucket in positions_of_buckets(self.quantization, gradients, paths):
-            tensors = [gradients[i] for i in bucket]
+        scales, times = [], []
+        for positions, quantization in batches(self.quantization, gradients, paths):
+            tensors = [gradients[i] for i in positions]
             if self.telemetry.freq:
                 # Overlaps with the computation of other gradients.
                 time, _ = private.stamped(tensors)
                 times.append(time)
+            if gradients_are_of_one_size():
+                quantization = quantization.of_one_size
             scales.append(quantization.local_scales(tensors, num_replicas))
         return LocalScales(scales, times)
 
@@ -313,7 +315,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         plan = Plan.of(strategy, self.quantization, gradients, local_scales, paths, indices, step)
         if self.options.sparse_as_dense == "auto":
             plan = plan.with_rounded_rows()
-        handshake.compare_models(strategy, plan.first, sorted(sum(plan.buckets, plan.rows)))
+        handshake.compare_models(strategy, plan.first, sorted(plan.rounded + plan.rows))
         wire = self._wire_choice.wire(plan.context, plan.job)
         trial = None
         if isinstance(wire, WireTrial):
@@ -383,7 +385,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             observer.floats_ready([plan.local(i) for i in plan.floats])
             of_floats = _reduce_exactly(plan, plan.floats)
             sums = dict(zip(of_floats, observer.floats_reduced([*of_floats.values()]), strict=True))
-        for number, positions in enumerate(plan.buckets):
+        for number, (positions, _) in enumerate(plan.buckets):
             with tf.name_scope(f"bucket_{number}"):
                 arrival = observer.bucket_ready(plan.arrival(number))
                 bucket = observer.scales_shared(*arrival.share_scales())

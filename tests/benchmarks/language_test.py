@@ -45,6 +45,16 @@ class LanguageTest(unittest.TestCase):
         text = "".join("abcdefgh"[code] for part in parts.values() for code in part)
         self.assertEqual(text, path.read_text(encoding="utf-8"))
 
+    def test_rare_words_count_as_one(self):
+        path = self.folder() / "text.txt"
+        frequent = [f"word{number}" for number in range(4095)]
+        path.write_text(f"{' '.join(frequent * 2)}, rare and seldom.", encoding="utf-8")
+        parts, num_words = training.load(path, words=True)
+        self.assertEqual(num_words, 4096)
+        codes = np.concatenate(list(parts.values()))
+        np.testing.assert_array_equal(codes[:8190], [*range(1, 4096)] * 2)
+        np.testing.assert_array_equal(codes[8190:], [0] * 5)
+
     def test_other_files_are_refused(self):
         folder = self.folder()
         (folder / "bytes").write_bytes(b"\xff" * 1000)

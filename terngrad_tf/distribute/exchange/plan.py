@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from terngrad_tf import ternary
+from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.buckets import Bucket, ReductionContext, buckets
 from terngrad_tf.distribute.exchange.quantization import Quantization
 from terngrad_tf.distribute.exchange.scales import share_scales
 from terngrad_tf.distribute.exchange.sparse_rows import Table
+from terngrad_tf.distribute.exchange.symbols import symbol_positions
 from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, float_traffic
 from terngrad_tf.distribute.private.replicas.devices import local_tensors
 
@@ -23,7 +25,8 @@ class Job:
         num_local: replicas whose codes a member adds before it sends.
         buckets: elements of the ternary gradients.
         floats: elements of dense gradients that stay float.
-        levels: L, for codes from -L to L.
+        levels: L, for codes from -L to L, of gradients without finer codes.
+        levels_of_buckets: L of each bucket. Default: `levels`.
         float_bytes: bytes of `floats`. Default: those of float32.
         bytes_as_floats: bytes of all gradients as floats. Default: those of float32.
     """
@@ -36,8 +39,11 @@ class Job:
     rotated: bool = False
     float_bytes: int = -1
     bytes_as_floats: int = -1
+    levels_of_buckets: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.levels_of_buckets:
+            object.__setattr__(self, "levels_of_buckets", (self.levels,) * len(self.buckets))
         floats = WORD_BYTES * sum(self.floats)
         every = floats + WORD_BYTES * sum(map(sum, self.buckets))
         for name, default in (("float_bytes", floats), ("bytes_as_floats", every)):
@@ -53,17 +59,49 @@ class Job:
         paths: Sequence[str],
     ) -> "Job":
         """Returns the sizes of the exchange of T gradients."""
-        buckets, _, floats = _positions(quantization, gradients, paths)
+        batches, _, floats = _positions(quantization, gradients, paths)
+        rounded = [batch.positions for batch in batches]
         return cls(
             context.num_members,
             context.num_local if context.processes else 1,
-            tuple(tuple(_num_elements(gradients[i]) for i in bucket) for bucket in buckets),
+            tuple(tuple(_num_elements(gradients[i]) for i in bucket) for bucket in rounded),
             tuple(_num_elements(gradients[i]) for i in floats),
             quantization.levels,
             bool(quantization.rotate),
             sum(_num_bytes(gradients[i]) for i in floats),
-            sum(_num_bytes(gradients[i]) for i in sum(buckets, floats)),
+            sum(_num_bytes(gradients[i]) for i in sum(rounded, floats)),
+            tuple(batch.quantization.levels for batch in batches),
         )
+
+    def with_rounded_floats(self) -> "Job":
+        """The exchange that rounds the gradients that stay float."""
+        sizes = tuple(tuple(self.floats[i] for i in bucket) for bucket in buckets(self.floats))
+        sizes = self.buckets + sizes
+        levels = self.levels_of_buckets + (self.levels,) * (len(sizes) - len(self.buckets))
+        return dataclasses.replace(
+            self, buckets=sizes, floats=(), float_bytes=0, levels_of_buckets=levels
+        )
+
+    def wires(self, name: str, levels: int | None = None) -> list[Any]:
+        """Returns the `Wire` of each bucket by name, for other levels if given."""
+        return [
+            wires.choose(name, sizes, self.num_members, self.num_local, levels or own, self.rotated)
+            for sizes, own in zip(self.buckets, self.levels_of_buckets, strict=True)
+        ]
+
+    def main_wire(self, name: str) -> str:
+        """Returns the name of the largest bucket's wire, "float32" without buckets."""
+        if not self.buckets:
+            return "float32"
+        by_size = zip(map(sum, self.buckets), self.wires(name), strict=True)
+        return max(by_size, key=lambda pair: pair[0])[1].name
+
+
+class Batch(NamedTuple):
+    """Dense gradients that travel as a bucket, by their positions, and how they are rounded."""
+
+    positions: list[int]
+    quantization: Quantization
 
 
 class LocalScales(NamedTuple):
@@ -91,7 +129,7 @@ class Plan:
         sparse: positions of `tf.IndexedSlices` that travel as rows of floats.
         rows: positions of `tf.IndexedSlices` to round, see `sparse_rows`.
         floats: positions of dense gradients that travel as floats.
-        buckets: positions of dense gradients to round.
+        buckets: the dense gradients to round.
         job: sizes of the dense gradients.
         sparse_bytes: bytes of sparse gradients that this member receives, a number or an integer
             scalar tensor.
@@ -111,7 +149,7 @@ class Plan:
     sparse: list[int]
     rows: list[int]
     floats: list[int]
-    buckets: list[list[int]]
+    buckets: list[Batch]
     job: Job
     sparse_bytes: Any
     float_sparse_bytes: Any
@@ -165,16 +203,22 @@ class Plan:
         return dataclasses.replace(self, sparse_bytes=floats + received)
 
     @property
+    def rounded(self) -> list[int]:
+        """Positions of dense gradients to round."""
+        return [i for batch in self.buckets for i in batch.positions]
+
+    @property
     def float_row_bytes(self) -> Any:
         """Bytes that this member would receive if `rows` traveled as floats."""
         return sum(_gathered_bytes(self.context, self.gradients[i]) for i in self.rows)
 
     def tables(self, wire: str) -> list[Table]:
         """The gradients of `rows`; whole tensors travel by `wire`."""
+        finer = finer_positions(self.quantization, self.first)
         return [
             Table(
                 context=self.context,
-                quantization=self.quantization,
+                quantization=self.quantization.finer if i in finer else self.quantization,
                 wire=wire,
                 gradients=self.local(i),
                 index=self.indices[i],
@@ -189,19 +233,20 @@ class Plan:
 
     def as_floats(self) -> "Plan":
         """The exchange of a step for which `float_steps` is true."""
-        floats = sorted(sum(self.buckets, self.floats))
+        floats = sorted(self.rounded + self.floats)
         return dataclasses.replace(self, floats=floats, buckets=[], is_float=True)
 
     @property
     def rounded_traffic(self) -> Traffic:
         """`Traffic` of the dense gradients in steps that are not float; without streams."""
-        context, quantization, job = self.context, self.quantization, self.job
-        wires = [context.wire(self.wire, sizes, quantization) for sizes in job.buckets]
+        job = self.job
         floats = float_traffic(job.float_bytes, job.num_members)
-        total = sum((wire.traffic for wire in wires), start=floats)
+        total = sum((wire.traffic for wire in job.wires(self.wire)), start=floats)
         # A wire does not know its gradients' type.
         as_floats = float_traffic(job.bytes_as_floats, job.num_members)
-        return dataclasses.replace(total, float32_bytes=as_floats.received_bytes)
+        return dataclasses.replace(
+            total, wire=job.main_wire(self.wire), float32_bytes=as_floats.received_bytes
+        )
 
     @property
     def traffic(self) -> Traffic:
@@ -243,13 +288,14 @@ class Arrival:
 
     def share_scales(self) -> tuple[Bucket, tf.Tensor | None]:
         """Exchanges scales. Returns the bucket, and the largest `told` over all processes."""
-        plan, positions = self.plan, self.plan.buckets[self.number]
-        rotate = plan.quantization.rotate
+        plan = self.plan
+        positions, quantization = plan.buckets[self.number]
+        rotate = quantization.rotate
         local = [own[0] for own in self.scales] if rotate else self.scales
-        shared = share_scales(self.context, plan.quantization, local, self.told)
+        shared = share_scales(self.context, quantization, local, self.told)
         bucket = Bucket(
             context=self.context,
-            quantization=plan.quantization,
+            quantization=quantization,
             gradients=list(zip(*map(plan.local, positions), strict=True)),
             scales=shared.largest,
             measured=self.scales if rotate else None,
@@ -260,20 +306,34 @@ class Arrival:
         return bucket, shared.told
 
 
-def positions_of_buckets(
+def finer_positions(quantization: Quantization, gradients: Sequence[Any]) -> list[int]:
+    """Returns the positions of the gradients that `Quantization.finer` rounds."""
+    return symbol_positions(gradients) if quantization.finer is not quantization else []
+
+
+def batches(
     quantization: Quantization, gradients: Sequence[Any], paths: Sequence[str]
-) -> list[list[int]]:
-    """Returns the positions of the gradients to round, bucket by bucket."""
-    positions = quantization.ternary_positions(gradients, paths)
-    sizes = [_num_elements(gradients[i]) for i in positions]
-    return [[positions[i] for i in bucket] for bucket in buckets(sizes)]
+) -> list[Batch]:
+    """Returns the dense gradients to round, bucket by bucket, the last layers first."""
+    finer = finer_positions(quantization, gradients)
+    rounded = quantization.ternary_positions(gradients, paths)
+    found = []
+    for how, positions in (
+        (quantization, [i for i in rounded if i not in finer]),
+        (quantization.finer, [i for i in rounded if i in finer]),
+    ):
+        sizes = [_num_elements(gradients[i]) for i in positions]
+        found += [Batch([positions[i] for i in bucket], how) for bucket in buckets(sizes)]
+    # A bucket waits for its first layer.
+    return sorted(found, key=lambda batch: min(batch.positions), reverse=True)
 
 
 def _positions(quantization, gradients, paths):
-    """Positions of gradients to round, bucket by bucket, of sparse ones, and of dense floats."""
-    rounded = positions_of_buckets(quantization, gradients, paths)
+    """Gradients to round, bucket by bucket, and positions of sparse ones and of dense floats."""
+    rounded = batches(quantization, gradients, paths)
     sparse = [i for i, g in enumerate(gradients) if isinstance(g, tf.IndexedSlices)]
-    floats = [i for i in range(len(gradients)) if i not in {*sum(rounded, sparse)}]
+    others = {*sparse, *(i for batch in rounded for i in batch.positions)}
+    floats = [i for i in range(len(gradients)) if i not in others]
     return rounded, sparse, floats
 
 

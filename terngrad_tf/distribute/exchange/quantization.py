@@ -19,6 +19,8 @@ TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 LOGITS, AUXILIARY = "logits", "aux"
 # Exceeds the number of vectors of tensors that are rotated together.
 _MOST_VECTORS = 32
+# Of the gradients of a language model's symbols, see `symbols`.
+_FINER_BITS = 4
 # The noise of larger scales might overflow float32.
 _LARGEST_NOISY_SCALE = 2.0**56
 
@@ -218,6 +220,12 @@ class Quantization(QuantizationOptions):
         """The largest share of non-zero codes within `bits_per_element`; at most 1."""
         bits = self.bits_per_element
         return 1.0 if bits is None else streams.nonzero_share(bits)
+
+    @functools.cached_property
+    def finer(self) -> "Quantization":
+        """A copy with codes of 4 bits if these are rotated and coarser, else itself."""
+        is_coarser = self.rotate and self.grad_bits < _FINER_BITS
+        return dataclasses.replace(self, grad_bits=_FINER_BITS) if is_coarser else self
 
     @property
     def of_one_size(self) -> "Quantization":

@@ -8,7 +8,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf.distribute.exchange import buckets as exchange
 from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, ring_bytes
 from terngrad_tf.distribute.wire_selection import links
@@ -40,10 +39,10 @@ class ExchangeModel:
             mode: one of `MODES`, or "auto" for the lossless wire with the fewest bytes.
             unit: seconds of a unit of arithmetic for one element.
         """
-        buckets, float_bytes = self._parts(mode)
+        of_mode, float_bytes = self._wires(mode)
         num_bytes = ring_bytes(float_bytes, self.job.num_members)
         messages = 2 if float_bytes else 0
-        for wire in map(self._wire_of(mode), buckets):
+        for wire in of_mode:
             num_bytes += wire.scale_bytes + WORD_BYTES * wire.expected_words(self.nonzero_share)
             messages += wire.num_scale_messages + wire.num_messages
         codec = unit * self._units(mode)
@@ -54,33 +53,27 @@ class ExchangeModel:
         units = self._units(mode)
         return codec_seconds / units if units else seconds_of_doubling()
 
-    def _wire_of(self, mode):
-        """Function of a bucket's sizes that returns its `Wire` in a mode."""
+    def _wires(self, mode):
+        """The `Wire` of each bucket in a mode, and the bytes of gradients that stay float."""
         job = self.job
-        name, levels = ("auto", _FOUR_BITS_LEVELS) if mode == FOUR_BITS else (mode, job.levels)
-        how = job.num_members, job.num_local, levels, job.rotated
-        return lambda sizes: wires.choose(name, sizes, *how)
+        if mode == FLOAT:
+            return [], job.bytes_as_floats
+        if not job.buckets:
+            job = job.with_rounded_floats()
+        name, levels = ("auto", _FOUR_BITS_LEVELS) if mode == FOUR_BITS else (mode, None)
+        return job.wires(name, levels), job.float_bytes
 
     def _units(self, mode):
         """What arithmetic takes, doubling a float32 in place being 1; see `Wire.work`."""
         local = self.job.num_local
         units = 0.0
-        for sizes in self._parts(mode)[0]:
-            wire = self._wire_of(mode)(sizes)
+        for wire in self._wires(mode)[0]:
             encode, decode = 2.3 * local, 1.2
             if self.job.rotated and mode not in wires.STREAMS:
                 encode, decode = encode + 4.5 * local, decode + 4.0
-            units += (encode + wire.work(self.nonzero_share) + decode) * sum(sizes)
+            size = wire.num_elements or sum(wire.sizes)
+            units += (encode + wire.work(self.nonzero_share) + decode) * size
         return units
-
-    def _parts(self, mode):
-        """Sizes of the ternary gradients, by bucket, and bytes of the float ones."""
-        if mode == FLOAT:
-            return [], self.job.bytes_as_floats
-        if self.job.buckets:
-            return self.job.buckets, self.job.float_bytes
-        positions = exchange.buckets(self.job.floats)
-        return [[self.job.floats[i] for i in bucket] for bucket in positions], 0
 
 
 def option_of(mode: str) -> str:

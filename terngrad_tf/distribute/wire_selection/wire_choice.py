@@ -87,7 +87,7 @@ class WireChoice:
         return self._chosen[job].wire
 
     def _choose(self, context, job, link, unit):
-        usual = context.wire(self._wire, max(job.buckets, key=sum), self._quantization).name
+        usual = job.main_wire(self._wire)
         densest = _densest_share(self._quantization.clip_factor, context.num_replicas)
         seconds, noticed = _expected(job, link, unit, densest, usual)
         # The default picks the best wire by bucket.

@@ -179,12 +179,12 @@ def _reduce_with_op(stock, self, grads_and_vars):
         v.shape[0] if num_lookups(g) else 0 for g, (_, v) in zip(gradients, kept, strict=True)
     ]
     gradients = [separate_lookups(g, n) for g, n in zip(gradients, num_rows, strict=True)]
+    shapes = [variable.shape for _, variable in kept]
+    gradients = [*map(with_static_shape, gradients, shapes)]
     step = tf.convert_to_tensor(self.iterations)
 
     def reduce(strategy, gradients, scales, step):
-        gradients = [
-            with_static_shape(g, v.shape) for g, (_, v) in zip(gradients, kept, strict=True)
-        ]
+        gradients = [*map(with_static_shape, gradients, shapes)]
         args = strategy, gradients, scales, paths, indices, step
         exchange = functools.partial(op.reduce_gradients, *args)
         timer = getattr(strategy, "sync_timer", None)

@@ -25,12 +25,12 @@ _SAME_ORDER = ("Identity", "Reshape", "Cast")
 
 
 def with_static_shape(gradient: Any, shape: tf.TensorShape) -> Any:
-    """Returns a value of replicas whose `tf.IndexedSlices` know their shape when traced.
+    """Returns a value whose `tf.IndexedSlices` know their shape when traced.
 
     A shape that is a tensor loses its value on the way to a merge function.
 
     Args:
-        gradient: value with a tensor or `tf.IndexedSlices` for each local replica.
+        gradient: tensor or `tf.IndexedSlices`, or a value with one for each local replica.
         shape: the weight's shape.
     """
     parts = local_tensors(gradient)

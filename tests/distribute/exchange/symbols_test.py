@@ -1,0 +1,123 @@
+"""Tests of the finer codes of a language model's embedding and last layer."""
+
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl.testing import parameterized
+
+from terngrad_tf.distribute import Quantization, TernGradStrategy
+from terngrad_tf.distribute.exchange import wires
+from terngrad_tf.distribute.exchange.symbols import symbol_positions
+from tests import runs
+from tests.distribute import processes
+from tests.distribute.exchange import symbols_cases as cases
+
+PROGRAM = pathlib.Path(cases.__file__)
+# Of rounding to ternary codes, and to codes of 4 bits.
+TERNARY, FINER = (0.1, 0.4), (1e-3, 0.06)
+
+
+def errors(changes, num_replicas=2):
+    """Squared errors of the sums, as shares of their squares."""
+    return [
+        np.sum(np.square(got - want)) / np.sum(np.square(want))
+        for got, want in zip(changes, cases.sums(num_replicas), strict=True)
+    ]
+
+
+def rows(*shape):
+    return tf.IndexedSlices(tf.zeros([1, *shape[1:]]), [0], tf.constant(shape))
+
+
+class SymbolPositionsTest(tf.test.TestCase, parameterized.TestCase):
+    @parameterized.named_parameters(
+        ("a_language_model", [rows(50, 8), (8, 8), (8,), (8, 50), (50,)], [0, 3, 4]),
+        ("no_bias", [rows(50, 8), (8, 8), (8, 50)], [0, 2]),
+        ("one_row_a_symbol", [rows(50, 8), (50, 8), (50,)], [0, 1, 2]),
+        ("positions", [rows(50, 8), rows(64, 8), (8, 64), (64,), (64, 8), (8, 50)], [0, 5]),
+        ("a_classifier_of_text", [rows(50, 8), (8, 50), (50,), (50, 3), (3,)], []),
+        ("only_rows", [rows(50, 8)], []),
+        ("no_rows", [(50, 8), (8, 50), (50,)], []),
+        ("nothing", [], []),
+    )
+    def test_positions(self, shapes, expected):
+        gradients = [tf.zeros(s) if isinstance(s, tuple) else s for s in shapes]
+        self.assertEqual(symbol_positions(gradients), expected)
+
+
+class ExchangeTest(tf.test.TestCase):
+    def test_symbols_have_codes_of_four_bits(self):
+        strategy = TernGradStrategy(2)
+        found = errors(cases.exchange(strategy))
+        for position, bounds in enumerate((FINER, TERNARY, TERNARY, FINER, FINER)):
+            self.assertBetween(found[position], *bounds, position)
+        embedding, kernel, bias, logits, logits_bias = map(np.prod, cases.SHAPES)
+        dense = [
+            wires.choose("auto", sizes, 2, 1, levels, True).traffic.received_bytes
+            for sizes, levels in (([bias, kernel], 1), ([logits_bias, logits], 7))
+        ]
+        # As a whole table, which takes fewer bytes than its rows, whose number travels.
+        table = wires.choose("auto", [embedding], 2, 1, 7, True).traffic.received_bytes
+        self.assertEqual(strategy.traffic.received_bytes, sum(dense) + table + 4)
+
+    @pytest.mark.slow
+    def test_a_classifier_has_ternary_codes(self):
+        strategy = TernGradStrategy(2)
+        changes = cases.exchange(strategy, num_classes=3)
+        wanted = [
+            want[..., : got.shape[-1]] for got, want in zip(changes, cases.sums(2), strict=True)
+        ]
+        for got, want in zip(changes[:2], wanted, strict=False):
+            self.assertBetween(np.sum((got - want) ** 2) / np.sum(want**2), *TERNARY)
+
+    @pytest.mark.slow
+    def test_other_codes_are_those_of_the_option(self):
+        for options, bounds in (
+            ({"grad_bits": 8}, (1e-6, 1e-3)),
+            ({"grad_bits": 32}, (0.0, 1e-12)),
+            ({"quantization": Quantization(rotate=False), "sparse_as_dense": True}, (0.1, 1.5)),
+            ({"sparse_as_dense": True}, TERNARY),
+        ):
+            for error in errors(cases.exchange(TernGradStrategy(2, **options))):
+                self.assertBetween(error, *bounds, options)
+
+    @pytest.mark.slow
+    def test_bits_depend_on_seed_and_step_only(self):
+        first, again = (cases.exchange(TernGradStrategy(2)) for _ in range(2))
+        for a, b in zip(first, again, strict=True):
+            self.assertAllEqual(a, b)
+
+
+@pytest.mark.slow
+class ClusterTest(tf.test.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.results = processes.run(PROGRAM, 2, runs.class_folder(cls), job="work")
+
+    def test_processes_get_the_same_bits(self):
+        first, second = self.results
+        for name in first:
+            self.assertAllEqual(first[name], second[name], name)
+
+    def test_symbols_have_codes_of_four_bits(self):
+        for index, options in enumerate(cases.LANGUAGE):
+            found = errors([self.results[0][f"{index}/{i}"] for i in range(len(cases.SHAPES))])
+            for position in (0, 3, 4):
+                self.assertLess(found[position], FINER[1], (options, position))
+
+    def test_counted_bytes_are_those_measured(self):
+        for index, options in enumerate(cases.LANGUAGE):
+            counted, measured = self.results[0][f"{index}/bytes"]
+            self.assertEqual(counted, measured, options)
+
+    def test_one_process_with_two_replicas_gets_the_same(self):
+        for i, change in enumerate(cases.exchange(TernGradStrategy(2))):
+            self.assertAllClose(self.results[0][f"0/{i}"], change, 1e-5, 1e-5)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
