@@ -86,8 +86,8 @@ def tasks_of(
 def peer_errors(tasks: Tasks | None) -> Iterator[None]:
     """Turns TensorFlow's errors about other processes into `PeerError`, one line that names them.
 
-    TensorFlow notices a killed process at the next exchange, or, like a cut link, by missing
-    heartbeats for 25 s. Other errors pass unchanged.
+    TensorFlow notices a killed process at the next exchange, or `watchdog` does after some seconds;
+    a cut link is noticed by missing heartbeats for 25 s. Other errors pass unchanged.
 
     Example:
     >>> with peer_errors(None):  # strategy.tasks

@@ -2,7 +2,8 @@
 
 A thread of each process measures how long its program waits at a place where all must take part,
 and then asks for the others' places. Processes that came to different places in the same turn can
-never continue; slow ones can.
+never continue; slow ones can. Killed ones, which TensorFlow sometimes notices by missing heartbeats
+alone, refuse connections.
 """
 
 import atexit
@@ -101,16 +102,25 @@ class _Watchdog:
                 self._next = max(self._next, number + 1)
 
     def _look(self):
-        asked_at = 0.0
+        asked_at = probed_at = 0.0
         with contextlib.suppress(tf.errors.OpError):
             while self.failure is None:
                 time.sleep(LOOK_SECONDS)
                 seconds = places.seconds_at()
-                if seconds < asked_at:
-                    asked_at = 0.0
+                if seconds < probed_at:
+                    asked_at = probed_at = 0.0
+                if seconds >= max(LOOK_SECONDS, 2 * probed_at):
+                    probed_at = seconds
+                    self._probe()
                 if seconds >= max(ASK_SECONDS, 2 * asked_at):
                     asked_at = seconds
                     self._send({"from": self._tasks.index})
+
+    def _probe(self):
+        failures = peers.unreachable(self._tasks)
+        gone = {index: why for index, why in failures.items() if why == REFUSED}
+        if gone and places.seconds_at():
+            self._fail(peers.explain("", self._tasks, gone))
 
     def _listen(self):
         number = 0

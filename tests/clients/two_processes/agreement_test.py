@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import signal
 import sys
 import tempfile
 
@@ -125,6 +126,12 @@ class AgreementTest(tf.test.TestCase):
         self.assertEqual(statuses, [3, 3], outputs)
         for output in outputs:
             self.assertIn("worker 0 in `fit`, worker 1 in the exchange of flags;", output)
+
+    @pytest.mark.slow
+    def test_a_killed_process_is_noticed_before_its_heartbeats_are_missed(self):
+        addresses, statuses, outputs = self.run_two("alone_worker.py", "is_killed")
+        self.assertEqual(statuses, [3, -signal.SIGKILL], outputs)
+        self.assertIn(f"error: lost worker 1 ({addresses[1]}: connection refused)\n", outputs[0])
 
     @pytest.mark.slow
     def test_different_places_in_functions_are_an_error(self):

@@ -5,6 +5,7 @@
 
 import logging
 import os
+import signal
 import sys
 import time
 
@@ -13,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 import terngrad_tf
+from terngrad_tf.common.places import places
 from terngrad_tf.distribute import PeerError
 from terngrad_tf.distribute.communication import watchdog
 
@@ -150,6 +152,18 @@ def steps_after_the_other_ended(strategy, folder):
     if strategy.is_chief:
         time.sleep(3)  # worker 1 exits meanwhile
         step()
+
+
+def is_killed(strategy, folder):
+    """Worker 1 is killed while the chief waits without an exchange."""
+    fit(build(strategy))
+    if not strategy.is_chief:
+        print("killed", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    with places.at("a place of a test"):
+        for _ in range(200):
+            watchdog.check()
+            time.sleep(0.1)
 
 
 def main():
