@@ -14,7 +14,7 @@ import pytest
 from benchmarks.language import tables, training
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "benchmarks/results/language.jsonl"
+RESULTS = ROOT / "benchmarks/results"
 
 
 def write_text(folder, characters):
@@ -107,12 +107,15 @@ class LanguageTest(unittest.TestCase):
         self.assertIn(f"| {tables.BASELINE} | 0.001: 2.0000, 0.003: 2.0000 |", tables.rates(runs))
 
     def test_page_shows_the_figures_of_the_runs(self):
-        runs = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
         page = (ROOT / "docs/results/language.md").read_text(encoding="utf-8")
-        keys = [(run["way"], run["rate"], run["seed"]) for run in runs]
-        self.assertEqual(len(keys), len(set(keys)))
-        self.assertIn(tables.table(runs), page)
-        self.assertIn(tables.rates(runs), page)
+        for name, symbol in (("language.jsonl", "character"), ("language_words.jsonl", "word")):
+            lines = (RESULTS / name).read_text(encoding="utf-8").splitlines()
+            runs = [json.loads(line) for line in lines]
+            keys = [(run["way"], run["rate"], run["seed"]) for run in runs]
+            self.assertEqual(len(keys), len(set(keys)))
+            self.assertIn(tables.table(runs, symbol), page)
+            if symbol == "character":
+                self.assertIn(tables.rates(runs), page)
 
     @pytest.mark.long
     def test_finished_runs_are_not_repeated(self):
