@@ -44,9 +44,9 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         sum_k r_k ~ s / (a * L) * sum_k t_k
 
     Codes are whole numbers from -L to L, ternary ones with L = 1; for c, a and f_k see
-    `terngrad_tf.ternary.rotation`. The embedding and the last layer of a language model, found by
-    `exchange.symbols`, have codes of at least 4 bits. `rotate=False` selects the rule of TernGrad's
-    paper:
+    `terngrad_tf.ternary.rotation`. Whole tables of embeddings have codes of at least 4 bits, and so
+    have the embedding and the last layer of a language model, see `exchange.symbols`.
+    `rotate=False` selects the rule of TernGrad's paper:
 
         s   = max_k min(clip_factor * std(g_k), max|g_k|)       one scale per tensor
         t_k = floor(clip(g_k / s, -1, 1) * L + u_k)
@@ -77,9 +77,9 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             lossless one, with the same bits, that should be faster on their measured links. Default
             "auto"; `wire_choices` shows the choices.
         sparse_as_dense: how `IndexedSlices`, the gradients of embeddings, travel. "auto": as
-            rounded rows with their positions, or as whole rounded tensors, whichever takes fewer
-            bytes in a step; all processes choose alike. Rows with the same position are summed
-            first. Optimizers that square gradients then train as with a dense layer, since Keras
+            rounded rows with their positions, or as whole rounded tensors, whichever would take
+            fewer bytes by the same codes in a step; all processes choose alike. Rows with the same
+            position are summed first. Optimizers that square gradients then train as with a dense layer, since Keras
             squares each row of `IndexedSlices` separately. True: as whole tensors. False: rows
             travel as floats, once per read by a replica, as they do with `grad_bits=32` or
             `rotate=False` unless this is True. Default "auto".

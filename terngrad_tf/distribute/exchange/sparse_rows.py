@@ -1,7 +1,8 @@
 """Sums sparse gradients over replicas as rounded rows, or as whole rounded tensors.
 
-Rows, with positions, travel if they take fewer bytes than the whole weight. In every step members
-agree on the largest number of rows and pad to it, so all choose alike.
+Rows, with positions, travel if they take fewer bytes than the whole weight by the same codes. In
+every step members agree on the largest number of rows and pad to it, so all choose alike. A whole
+weight then has finer codes: rows of one length share a scale, but its blocks mix rows.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ class Table:
     """The sparse gradients of one weight.
 
     Attributes:
-        quantization: rotates gradients.
+        quantization: rotates gradients; of rows. `Quantization.finer` is of whole tensors.
         wire: wire of whole tensors.
         gradients: `tf.IndexedSlices` of each local replica, of a static shape.
         index: integer that selects the random bits.
@@ -58,10 +59,9 @@ class Table:
             return [(self.context.processes.rank, list(self.gradients))]
         return [(number, [own]) for number, own in enumerate(self.gradients)]
 
-    @property
-    def whole_bytes(self) -> int:
-        """Bytes that a member receives if whole tensors travel."""
-        return self.context.wire(self.wire, [self.size], self.quantization).traffic.received_bytes
+    def whole_bytes(self, quantization: Quantization) -> int:
+        """Bytes that a member receives if whole tensors travel by these codes."""
+        return self.context.wire(self.wire, [self.size], quantization).traffic.received_bytes
 
     def row_words(self, count: Any) -> Any:
         """Words of a member's message of `count` rows."""
@@ -131,7 +131,7 @@ class Table:
 
     def sum_whole(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Sums whole rounded tensors; returns the sum `[rows, width]` and its `Bucket.noise`."""
-        context, quantization, dense, measured = self.context, self.quantization, [], []
+        context, quantization, dense, measured = self.context, self.quantization.finer, [], []
         for device, gradient in zip(context.devices, self.gradients, strict=True):
             with tf.device(device):
                 positions = tf.cast(gradient.indices, tf.int64) % self.shape[0]
@@ -180,13 +180,13 @@ def reduce_tables(tables: Sequence[Table]) -> tuple[list[Any], list[Any], Any]:
         sums, noise = [], []
         for table, of_members, count in zip(tables, distinct, tf.unstack(counts), strict=True):
             row_bytes = WORD_BYTES * others * table.row_words(tf.cast(count, tf.int64))
-            is_rows = row_bytes <= table.whole_bytes
+            is_rows = row_bytes <= table.whole_bytes(table.quantization)
             positions, values, of_blocks = tf.cond(
                 is_rows,
                 lambda table=table, own=of_members, count=count: _by_rows(table, own, count),
                 lambda table=table: _whole(table),
             )
-            received += tf.where(is_rows, row_bytes, table.whole_bytes)
+            received += tf.where(is_rows, row_bytes, table.whole_bytes(table.quantization.finer))
             first = table.gradients[0]
             values = tf.cast(values, first.dtype)
             values = tf.reshape(values, tf.stack([tf.size(positions), *table.shape[1:]]))
