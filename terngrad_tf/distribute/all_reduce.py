@@ -79,10 +79,10 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         sparse_as_dense: how `IndexedSlices`, the gradients of embeddings, travel. "auto": as
             rounded rows with their positions, or as whole rounded tensors, whichever would take
             fewer bytes by the same codes in a step; all processes choose alike. Rows with the same
-            position are summed first. Optimizers that square gradients then train as with a dense layer, since Keras
-            squares each row of `IndexedSlices` separately. True: as whole tensors. False: rows
-            travel as floats, once per read by a replica, as they do with `grad_bits=32` or
-            `rotate=False` unless this is True. Default "auto".
+            position are summed first. Optimizers that square gradients then train as with a dense
+            layer, since Keras squares each row of `IndexedSlices` separately. True: as whole
+            tensors. False: rows travel as floats, once per read by a replica, as they do with
+            `grad_bits=32` or `rotate=False` unless this is True. Default "auto".
         statistics_freq: `gradient_statistics` is recorded in steps divisible by this number that
             exchange ternary gradients; other steps have no cost. Default 0 (never).
         telemetry_freq: `telemetry` measures bytes and times of every step, and compares the reduced
