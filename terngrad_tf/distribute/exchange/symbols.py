@@ -29,7 +29,9 @@ def symbol_positions(gradients: Sequence[Any]) -> list[int]:
     >>> symbol_positions([rows, tf.zeros([8, 2]), tf.zeros([2])])
     []
     """
-    shapes = [tuple(g.shape) if g.shape.is_fully_defined() else () for g in gradients]
+    shapes: list[tuple[int, ...]] = [
+        tuple(g.shape) if g.shape.is_fully_defined() else () for g in gradients
+    ]
     tables = [i for i, g in enumerate(gradients) if isinstance(g, tf.IndexedSlices) and shapes[i]]
     matrices = [i for i, s in enumerate(shapes) if len(s) == 2 and i not in tables]
     if not tables or not matrices:
