@@ -74,12 +74,10 @@ class Job:
         )
 
     def with_rounded_floats(self) -> "Job":
-        """The exchange that rounds the gradients that stay float."""
+        """The exchange of a job without buckets if its float gradients were rounded."""
         sizes = tuple(tuple(self.floats[i] for i in bucket) for bucket in buckets(self.floats))
-        sizes = self.buckets + sizes
-        levels = self.levels_of_buckets + (self.levels,) * (len(sizes) - len(self.buckets))
         return dataclasses.replace(
-            self, buckets=sizes, floats=(), float_bytes=0, levels_of_buckets=levels
+            self, buckets=sizes, floats=(), float_bytes=0, levels_of_buckets=()
         )
 
     def wires(self, name: str, levels: int | None = None) -> list[Any]:

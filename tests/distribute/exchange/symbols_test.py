@@ -79,9 +79,20 @@ class ExchangeTest(tf.test.TestCase):
             ({"grad_bits": 32}, (0.0, 1e-12)),
             ({"quantization": Quantization(rotate=False), "sparse_as_dense": True}, (0.1, 1.5)),
             ({"sparse_as_dense": True}, TERNARY),
+            ({"quantization": Quantization(float_steps=lambda step: step < 1)}, (0.0, 1e-12)),
         ):
             for error in errors(cases.exchange(TernGradStrategy(2, **options))):
                 self.assertBetween(error, *bounds, options)
+
+    @pytest.mark.slow
+    def test_statistics_count_codes_of_all_dense_gradients(self):
+        strategy = TernGradStrategy(2, statistics_freq=1)
+        cases.exchange(strategy)
+        found = sorted(
+            each.negative + each.zero + each.positive
+            for each in strategy.gradient_statistics.values()
+        )
+        self.assertEqual(found, sorted(map(np.prod, cases.SHAPES[1:])))
 
     @pytest.mark.slow
     def test_bits_depend_on_seed_and_step_only(self):
