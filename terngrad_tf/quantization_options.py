@@ -59,8 +59,8 @@ class QuantizationOptions:
         1,
         "Bits of a gradient's element. 1: ternary gradients; 2: codes of five values, -2 to 2, "
         "which take 2.5 bits; b from 3 to 8: codes of b bits, integers from -(2**(b-1) - 1) to "
-        "2**(b-1) - 1; 32: float gradients. With rotation, whole tables of embeddings and a "
-        "language model's embedding and last layer have codes of at least 4 bits.",
+        "2**(b-1) - 1; 32: float gradients. With rotation, all gradients of Muon, whole "
+        "tables of embeddings, and a language model's embedding and last layer have at least 4.",
         _is_grad_bits,
     )
     rotate: bool | None = option(

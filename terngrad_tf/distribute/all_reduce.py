@@ -44,9 +44,9 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         sum_k r_k ~ s / (a * L) * sum_k t_k
 
     Codes are whole numbers from -L to L, ternary ones with L = 1; for c, a and f_k see
-    `terngrad_tf.ternary.rotation`. Whole tables of embeddings have codes of at least 4 bits, and so
-    have the embedding and the last layer of a language model, see `exchange.symbols`.
-    `rotate=False` selects the rule of TernGrad's paper:
+    `terngrad_tf.ternary.rotation`. Gradients of Muon and whole tables of embeddings have codes of
+    at least 4 bits, and so have the embedding and the last layer of a language model, see
+    `exchange.symbols`. `rotate=False` selects the rule of TernGrad's paper:
 
         s   = max_k min(clip_factor * std(g_k), max|g_k|)       one scale per tensor
         t_k = floor(clip(g_k / s, -1, 1) * L + u_k)
@@ -223,7 +223,11 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         return [as_dense(gradient, gradient.shape) for gradient in gradients]
 
     def choose_mode(
-        self, strategy: tf.distribute.Strategy, gradients: Sequence[Any], paths: Sequence[str]
+        self,
+        strategy: tf.distribute.Strategy,
+        gradients: Sequence[Any],
+        paths: Sequence[str],
+        finer: Sequence[int] = (),
     ) -> None:
         """Chooses bits and wire for `grad_bits="auto"` on all processes, before `local_scales`.
 
@@ -231,6 +235,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             strategy: the replicas' strategy, in cross-replica context.
             gradients: list of T gradients of one replica.
             paths: T variable paths.
+            finer: as in `local_scales`.
 
         Raises:
             ValueError: gradients travel as rows, whose number is not known.
@@ -251,7 +256,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             f" {', '.join(paths[i] for i in rows)} would send differs by step",
             self.options.sparse_as_dense,
         )
-        job = Job.of(context, self.quantization, gradients, paths)
+        job = Job.of(context, self.quantization, gradients, paths, finer)
         self._mode_choice = choice = quickest_mode(context.processes, job)
         self.options = dataclasses.replace(
             self.options,
@@ -264,7 +269,11 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             tell(choice.reason)
 
     def local_scales(
-        self, gradients: Sequence[Any], paths: Sequence[Any], num_replicas: int
+        self,
+        gradients: Sequence[Any],
+        paths: Sequence[Any],
+        num_replicas: int,
+        finer: Sequence[int] = (),
     ) -> LocalScales:
         """Returns the scales of one replica's gradients for `reduce_gradients`.
 
@@ -272,12 +281,14 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             gradients: list of T tensors or `tf.IndexedSlices`.
             paths: T variable paths.
             num_replicas: number of replicas of all processes.
+            finer: positions of gradients that need `Quantization.finer` codes, because noise harms
+                their optimizer's steps; `exchange.symbols` finds others.
 
         Returns:
             `LocalScales`, with times if `telemetry_freq` is not 0.
         """
         scales, times = [], []
-        for positions, quantization in batches(self.quantization, gradients, paths):
+        for positions, quantization in batches(self.quantization, gradients, paths, finer):
             tensors = [gradients[i] for i in positions]
             if self.telemetry.freq:
                 # Overlaps with the computation of other gradients.
@@ -296,6 +307,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         paths: Sequence[Any],
         indices: Sequence[int],
         step: Any,
+        finer: Sequence[int] = (),
     ) -> tuple[list[Any], list[Any]]:
         """Sums the gradients of all replicas, in cross-replica context.
 
@@ -306,13 +318,16 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             paths: T variable paths.
             indices: T positions among the optimizer's variables; they select the random bits.
             step: the optimizer's step, one scalar integer tensor a local replica.
+            finer: as in `local_scales`.
 
         Returns:
             T values with the sum on each local device, in the gradients' dtypes; and T values with
             the variance that rounding added, see `exchange.Bucket.noise`, or None for gradients
             that are never rounded, or not rotated.
         """
-        plan = Plan.of(strategy, self.quantization, gradients, local_scales, paths, indices, step)
+        plan = Plan.of(
+            strategy, self.quantization, gradients, local_scales, paths, indices, step, finer
+        )
         if self.options.sparse_as_dense == "auto":
             plan = plan.with_rounded_rows()
         handshake.compare_models(strategy, plan.first, sorted(plan.rounded + plan.rows))

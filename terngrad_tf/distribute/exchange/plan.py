@@ -57,9 +57,10 @@ class Job:
         quantization: Quantization,
         gradients: Sequence[Any],
         paths: Sequence[str],
+        finer: Sequence[int] = (),
     ) -> "Job":
-        """Returns the sizes of the exchange of T gradients."""
-        batches, _, floats = _positions(quantization, gradients, paths)
+        """Returns the sizes of the exchange of T gradients; `finer` as in `batches`."""
+        batches, _, floats = _positions(quantization, gradients, paths, finer)
         rounded = [batch.positions for batch in batches]
         return cls(
             context.num_members,
@@ -128,6 +129,7 @@ class Plan:
         rows: positions of `tf.IndexedSlices` to round, see `sparse_rows`.
         floats: positions of dense gradients that travel as floats.
         buckets: the dense gradients to round.
+        finer: positions of gradients with `Quantization.finer` codes.
         job: sizes of the dense gradients.
         sparse_bytes: bytes of sparse gradients that this member receives, a number or an integer
             scalar tensor.
@@ -148,6 +150,7 @@ class Plan:
     rows: list[int]
     floats: list[int]
     buckets: list[Batch]
+    finer: list[int]
     job: Job
     sparse_bytes: Any
     float_sparse_bytes: Any
@@ -164,11 +167,15 @@ class Plan:
         paths: Sequence[str],
         indices: Sequence[int],
         step: Any,
+        finer: Sequence[int] = (),
     ) -> "Plan":
-        """Sorts gradients by how they travel; `step` has a value for each local replica."""
+        """Sorts gradients by how they travel.
+
+        `step` has a value for each local replica; `finer` is as in `batches`.
+        """
         context = ReductionContext.of(strategy)
         first = [local_tensors(gradient)[0] for gradient in gradients]
-        rounded, sparse, floats = _positions(quantization, first, paths)
+        rounded, sparse, floats = _positions(quantization, first, paths, finer)
         sparse_bytes = sum(_gathered_bytes(context, gradients[i]) for i in sparse)
         return cls(
             strategy=strategy,
@@ -184,7 +191,8 @@ class Plan:
             rows=[],
             floats=floats,
             buckets=rounded,
-            job=Job.of(context, quantization, first, paths),
+            finer=finer_positions(quantization, first, finer),
+            job=Job.of(context, quantization, first, paths, finer),
             sparse_bytes=sparse_bytes,
             float_sparse_bytes=sparse_bytes,
         )
@@ -212,11 +220,10 @@ class Plan:
 
     def tables(self, wire: str) -> list[Table]:
         """The gradients of `rows`; whole tensors travel by `wire`."""
-        finer = finer_positions(self.quantization, self.first)
         return [
             Table(
                 context=self.context,
-                quantization=self.quantization.finer if i in finer else self.quantization,
+                quantization=self.quantization.finer if i in self.finer else self.quantization,
                 wire=wire,
                 gradients=self.local(i),
                 index=self.indices[i],
@@ -304,16 +311,30 @@ class Arrival:
         return bucket, shared.told
 
 
-def finer_positions(quantization: Quantization, gradients: Sequence[Any]) -> list[int]:
-    """Returns the positions of the gradients that `Quantization.finer` rounds."""
-    return symbol_positions(gradients) if quantization.finer is not quantization else []
+def finer_positions(
+    quantization: Quantization, gradients: Sequence[Any], finer: Sequence[int] = ()
+) -> list[int]:
+    """Returns the positions of the gradients that `Quantization.finer` rounds.
+
+    Args:
+        finer: positions of gradients whose optimizer needs it; see `symbols` for others.
+    """
+    if quantization.finer is quantization:
+        return []
+    return [*finer, *symbol_positions(gradients)]
 
 
 def batches(
-    quantization: Quantization, gradients: Sequence[Any], paths: Sequence[str]
+    quantization: Quantization,
+    gradients: Sequence[Any],
+    paths: Sequence[str],
+    finer: Sequence[int] = (),
 ) -> list[Batch]:
-    """Returns the dense gradients to round, bucket by bucket, the last layers first."""
-    finer = finer_positions(quantization, gradients)
+    """Returns the dense gradients to round, bucket by bucket, the last layers first.
+
+    `finer` is as in `finer_positions`.
+    """
+    finer = finer_positions(quantization, gradients, finer)
     rounded = quantization.ternary_positions(gradients, paths)
     found = []
     for how, positions in (
@@ -326,9 +347,9 @@ def batches(
     return sorted(found, key=lambda batch: min(batch.positions), reverse=True)
 
 
-def _positions(quantization, gradients, paths):
+def _positions(quantization, gradients, paths, finer):
     """Gradients to round, bucket by bucket, and positions of sparse ones and of dense floats."""
-    rounded = batches(quantization, gradients, paths)
+    rounded = batches(quantization, gradients, paths, finer)
     sparse = [i for i, g in enumerate(gradients) if isinstance(g, tf.IndexedSlices)]
     others = {*sparse, *(i for batch in rounded for i in batch.positions)}
     floats = [i for i in range(len(gradients)) if i not in others]

@@ -1,8 +1,10 @@
 """Tests of the finer codes of a language model's embedding and last layer."""
 
+import functools
 import pathlib
 import sys
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,6 +16,7 @@ from terngrad_tf.distribute.exchange.symbols import symbol_positions
 from tests import runs
 from tests.distribute import processes
 from tests.distribute.exchange import symbols_cases as cases
+from tests.distribute.optimizer_cases import CLASSES
 
 PROGRAM = pathlib.Path(cases.__file__)
 # Of rounding to ternary codes, and to codes of 4 bits.
@@ -83,6 +86,24 @@ class ExchangeTest(tf.test.TestCase):
         ):
             for error in errors(cases.exchange(TernGradStrategy(2, **options))):
                 self.assertBetween(error, *bounds, options)
+
+    @pytest.mark.slow
+    def test_gradients_for_muon_have_codes_of_four_bits(self):
+        if "Muon" not in CLASSES:
+            self.skipTest("not with this release of Keras")
+        shapes, results = ([3, 3, 4, 8], [8], [40, 50], [50]), []
+        for options in ({}, {"grad_bits": 4}):
+            strategy = TernGradStrategy(2, **options)
+            with strategy.scope():
+                variables = [keras.Variable(tf.ones(shape)) for shape in shapes]
+                optimizer = keras.optimizers.Muon(0.01)
+                optimizer.build(variables)
+            gradients = [tf.random.stateless_normal(shape, [1, 2]) for shape in shapes]
+            strategy.run(tf.function(functools.partial(optimizer.apply, gradients, variables)))
+            values = [variable.numpy() for variable in variables]
+            results.append([*values, strategy.traffic.received_bytes])
+        for default, finer in zip(*results, strict=True):
+            self.assertAllEqual(default, finer)
 
     @pytest.mark.slow
     def test_statistics_count_codes_of_all_dense_gradients(self):

@@ -21,6 +21,7 @@ from tensorflow.python.eager import context
 
 from terngrad_tf.distribute.private.keras.loss_scale import warn_of_scale
 from terngrad_tf.distribute.private.keras.rounding_noise import clipped_share, with_noise
+from terngrad_tf.distribute.private.keras.second_moments import takes_orthogonal_steps
 from terngrad_tf.distribute.private.keras.sparse_rows import (
     num_lookups,
     separate_lookups,
@@ -182,10 +183,11 @@ def _reduce_with_op(stock, self, grads_and_vars):
     shapes = [variable.shape for _, variable in kept]
     gradients = [*map(with_static_shape, gradients, shapes)]
     step = tf.convert_to_tensor(self.iterations)
+    finer = range(len(gradients)) if takes_orthogonal_steps(self) else ()
 
     def reduce(strategy, gradients, scales, step):
         gradients = [*map(with_static_shape, gradients, shapes)]
-        args = strategy, gradients, scales, paths, indices, step
+        args = strategy, gradients, scales, paths, indices, step, finer
         exchange = functools.partial(op.reduce_gradients, *args)
         timer = getattr(strategy, "sync_timer", None)
         reduced, noise = timer.measure(gradients, exchange, steps=1) if timer else exchange()
@@ -195,12 +197,12 @@ def _reduce_with_op(stock, self, grads_and_vars):
         return summed, noise
 
     def choose(strategy):
-        op.choose_mode(strategy, gradients, paths)
+        op.choose_mode(strategy, gradients, paths, finer)
 
     if op.options.chooses_mode:
         merge(choose)
     context = tf.distribute.get_replica_context()
-    scales = op.local_scales(gradients, paths, context.num_replicas_in_sync)
+    scales = op.local_scales(gradients, paths, context.num_replicas_in_sync, finer)
     summed, noise = map(iter, merge(reduce, gradients, scales, step))
     if update is not None:
         update.noise = [None if g is None else next(noise) for g, _ in grads_and_vars]

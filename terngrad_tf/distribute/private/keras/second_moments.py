@@ -336,6 +336,11 @@ if hasattr(_optimizers, "ScheduleFreeAdamW"):
     _UPDATES[_optimizers.ScheduleFreeAdamW] = Update
 
 
+def takes_orthogonal_steps(optimizer: Any) -> bool:
+    """Returns True for Muon, whose steps make directions of noise as long as all others."""
+    return update_of(optimizer) is _Muon
+
+
 def update_of(optimizer: Any) -> type[Update] | None:
     """Returns the class that corrects an optimizer's updates, or None for uncorrected ones."""
     for kind, update in _UPDATES.items():
