@@ -23,7 +23,7 @@ def symbol_positions(gradients: Sequence[Any]) -> list[int]:
             variables.
 
     Example:
-    >>> rows = tf.IndexedSlices(tf.zeros([2, 8]), [1, 4], [73, 8])
+    >>> rows = tf.IndexedSlices(tf.zeros([2, 8]), tf.constant([1, 4]), tf.constant([73, 8]))
     >>> symbol_positions([rows, tf.zeros([8, 8]), tf.zeros([8]), tf.zeros([8, 73]), tf.zeros([73])])
     [0, 3, 4]
     >>> symbol_positions([rows, tf.zeros([8, 2]), tf.zeros([2])])

@@ -181,7 +181,7 @@ def _reduce_with_op(stock, self, grads_and_vars):
     ]
     gradients = [separate_lookups(g, n) for g, n in zip(gradients, num_rows, strict=True)]
     shapes = [variable.shape for _, variable in kept]
-    gradients = [*map(with_static_shape, gradients, shapes)]
+    own = [*map(with_static_shape, gradients, shapes)]
     step = tf.convert_to_tensor(self.iterations)
     finer = range(len(gradients)) if takes_orthogonal_steps(self) else ()
 
@@ -197,12 +197,12 @@ def _reduce_with_op(stock, self, grads_and_vars):
         return summed, noise
 
     def choose(strategy):
-        op.choose_mode(strategy, gradients, paths, finer)
+        op.choose_mode(strategy, own, paths, finer)
 
     if op.options.chooses_mode:
         merge(choose)
     context = tf.distribute.get_replica_context()
-    scales = op.local_scales(gradients, paths, context.num_replicas_in_sync, finer)
+    scales = op.local_scales(own, paths, context.num_replicas_in_sync, finer)
     summed, noise = map(iter, merge(reduce, gradients, scales, step))
     if update is not None:
         update.noise = [None if g is None else next(noise) for g, _ in grads_and_vars]
