@@ -92,8 +92,7 @@ class Job:
         """Returns the name of the largest bucket's wire, "float32" without buckets."""
         if not self.buckets:
             return "float32"
-        by_size = zip(map(sum, self.buckets), self.wires(name), strict=True)
-        return max(by_size, key=lambda pair: pair[0])[1].name
+        return max(self.wires(name), key=lambda wire: wire.num_gradient_elements).name
 
 
 class Batch(NamedTuple):

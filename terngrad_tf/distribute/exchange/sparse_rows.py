@@ -26,7 +26,7 @@ class Table:
     """The sparse gradients of one weight.
 
     Attributes:
-        quantization: rotates gradients; of rows. `Quantization.finer` is of whole tensors.
+        quantization: rounds rows, and rotates them; its `finer` rounds whole tensors.
         wire: wire of whole tensors.
         gradients: `tf.IndexedSlices` of each local replica, of a static shape.
         index: integer that selects the random bits.

@@ -71,8 +71,8 @@ class ExchangeModel:
             encode, decode = 2.3 * local, 1.2
             if self.job.rotated and mode not in wires.STREAMS:
                 encode, decode = encode + 4.5 * local, decode + 4.0
-            size = wire.num_elements or sum(wire.sizes)
-            units += (encode + wire.work(self.nonzero_share) + decode) * size
+            work = encode + wire.work(self.nonzero_share) + decode
+            units += work * wire.num_gradient_elements
         return units
 
 

@@ -23,12 +23,14 @@ PROGRAM = pathlib.Path(cases.__file__)
 TERNARY, FINER = (0.1, 0.4), (1e-3, 0.06)
 
 
-def errors(changes, num_replicas=2):
-    """Squared errors of the sums, as shares of their squares."""
-    return [
-        np.sum(np.square(got - want)) / np.sum(np.square(want))
-        for got, want in zip(changes, cases.sums(num_replicas), strict=True)
-    ]
+def error(got, want):
+    """The squared error of a sum as a share of its square."""
+    return np.sum(np.square(got - want)) / np.sum(np.square(want))
+
+
+def errors(changes):
+    """The `error` of each variable's change by two replicas."""
+    return [*map(error, changes, cases.sums(2))]
 
 
 def rows(*shape):
@@ -71,9 +73,7 @@ class ExchangeTest(tf.test.TestCase):
         changes = cases.exchange(TernGradStrategy(2), num_classes=3)
         for position, bounds in ((0, FINER), (1, TERNARY), (3, TERNARY)):
             got, want = changes[position], cases.sums(2)[position]
-            want = want[..., : got.shape[-1]]
-            error = np.sum(np.square(got - want)) / np.sum(np.square(want))
-            self.assertBetween(error, *bounds, position)
+            self.assertBetween(error(got, want[..., : got.shape[-1]]), *bounds, position)
 
     @pytest.mark.slow
     def test_other_codes_are_those_of_the_option(self):
@@ -84,8 +84,8 @@ class ExchangeTest(tf.test.TestCase):
             ({"sparse_as_dense": True}, TERNARY),
             ({"quantization": Quantization(float_steps=lambda step: step < 1)}, (0.0, 1e-12)),
         ):
-            for error in errors(cases.exchange(TernGradStrategy(2, **options))):
-                self.assertBetween(error, *bounds, options)
+            for found in errors(cases.exchange(TernGradStrategy(2, **options))):
+                self.assertBetween(found, *bounds, options)
 
     @pytest.mark.slow
     def test_gradients_for_muon_have_codes_of_four_bits(self):

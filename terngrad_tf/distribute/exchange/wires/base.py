@@ -118,15 +118,19 @@ class Wire:
         return len(self.sizes) if self.num_scales is None else self.num_scales
 
     @property
+    def num_gradient_elements(self) -> int:
+        """Elements of the gradients, which rotation may pad to `sizes`."""
+        return sum(self.sizes) if self.num_elements is None else self.num_elements
+
+    @property
     def traffic(self) -> Traffic:
         """`Traffic` of the exchange, scales included; without words of no fixed size."""
         words = self.received_words if self.has_fixed_size else 0
-        num_elements = sum(self.sizes) if self.num_elements is None else self.num_elements
         return Traffic(
             wire=self.name,
             num_members=self.num_members,
             received_bytes=round(WORD_BYTES * words) + self.scale_bytes,
-            float32_bytes=ring_bytes(WORD_BYTES * num_elements, self.num_members),
+            float32_bytes=ring_bytes(WORD_BYTES * self.num_gradient_elements, self.num_members),
         )
 
 

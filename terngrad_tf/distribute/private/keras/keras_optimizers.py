@@ -181,6 +181,7 @@ def _reduce_with_op(stock, self, grads_and_vars):
     ]
     gradients = [separate_lookups(g, n) for g, n in zip(gradients, num_rows, strict=True)]
     shapes = [variable.shape for _, variable in kept]
+    # Copies, which `reduce` must not get: gradients made outside replicas count once.
     own = [*map(with_static_shape, gradients, shapes)]
     step = tf.convert_to_tensor(self.iterations)
     finer = range(len(gradients)) if takes_orthogonal_steps(self) else ()
