@@ -10,10 +10,12 @@ IMAGES, EPOCHS = 12_000, 2
 WAYS = {
     FLOAT: "float, test accuracy / %",
     "rotated": "default, points to float (p)",
-    "rotated, 4-bit": "4 bits, points to float (p)",
+    "rotated, ternary alone": "ternary codes alone, points to float (p)",
     "correlated, clip 2.5": "paper's rule, points to float (p)",
 }
 _USUAL = (FLOAT, "rotated")
+# Where the default has finer codes for some gradients.
+_WITH_TERNARY = (*_USUAL, "rotated, ternary alone")
 _WITH_PAPER = (*_USUAL, "correlated, clip 2.5")
 NETS = {
     "small_cnn": "small CNN",
@@ -48,7 +50,7 @@ CELLS = (
     Cell("small_cnn", "RMSprop", (0.003, 0.001), ways=_WITH_PAPER),
     Cell("small_cnn", "AdamW", (0.01, 0.003)),
     Cell("small_cnn", "Lion", (0.001, 0.0003)),
-    Cell("small_cnn", "Muon", (0.01, 0.003), ways=(*_USUAL, "rotated, 4-bit")),
+    Cell("small_cnn", "Muon", (0.01, 0.003), ways=_WITH_TERNARY),
     Cell("small_cnn", "SGD, momentum 0.9", (0.1, 0.03), workers=2),
     Cell("small_cnn", "Adam", (0.01, 0.003), workers=2),
     Cell("small_cnn", "SGD, momentum 0.9", (0.1, 0.03), workers=64, batch=256),
@@ -56,7 +58,7 @@ CELLS = (
     Cell("lenet", "SGD, momentum 0.9", (0.03, 0.01)),
     Cell("resnet_20", "SGD, momentum 0.9", (0.1, 0.03)),
     Cell("vit", "Adam", (0.003, 0.001)),
-    Cell("text_transformer", "Adam", (0.003, 0.001)),
+    Cell("text_transformer", "Adam", (0.003, 0.001), ways=_WITH_TERNARY),
 )
 
 

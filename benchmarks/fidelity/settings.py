@@ -31,6 +31,7 @@ GRADIENTS = {
     FLOAT: {"grad_bits": 32},
     "rotated": {},
     "rotated, 4-bit": {"grad_bits": 4},
+    "rotated, ternary alone": {"alone": True},
     **{name: {"rotate": False, **options} for name, options in _PAPER.items()},
 }
 # Ways whose bytes are compared.

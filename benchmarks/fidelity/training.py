@@ -12,6 +12,7 @@ import terngrad_tf
 from benchmarks.fidelity import networks
 from benchmarks.fidelity.settings import GRADIENTS, TEXT_NETS
 from benchmarks.lib import fashion, source_text
+from benchmarks.lib.quantizations import quantization
 from benchmarks.subspace.study import MovingAverage, assign, values
 
 HELD_OUT = 5000
@@ -92,7 +93,7 @@ class Trainer:
         # Streams have the size of sparse codes; the codes are those of any lossless wire.
         wire = options.pop("wire", "sparse" if "bits_per_element" in options else "auto")
         self._strategy = terngrad_tf.TernGradStrategy(
-            shape.num_nodes, wire=wire, quantization=terngrad_tf.Quantization(**options)
+            shape.num_nodes, wire=wire, quantization=quantization(**options)
         )
         with self._strategy.scope():
             self._model = networks.build(shape.net, 0)

@@ -55,7 +55,8 @@ def main(argv):
     path = pathlib.Path(_JSON.value)
     settings = {"text": pathlib.Path(_TEXT.value).name, "steps": _STEPS.value}
     symbol = "word" if _WORDS.value else "character"
-    settings |= {"symbol": symbol} if _WORDS.value else {}
+    if _WORDS.value:
+        settings["symbol"] = symbol
     runs = figures.read_finished(path, settings)
     done = {(run["way"], run["rate"], run["seed"]) for run in runs}
     missing = [

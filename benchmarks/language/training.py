@@ -13,6 +13,7 @@ from keras import layers
 import terngrad_tf
 from benchmarks.fidelity.networks import Positions
 from benchmarks.language.tables import WAYS
+from benchmarks.lib.quantizations import quantization
 
 LENGTH = 64
 BATCH_SIZE = 32
@@ -21,14 +22,6 @@ _WIDTH, _HEADS, _BLOCKS = 128, 4, 3
 _WARM_UP = 0.05
 # The most frequent words and signs; all others count as one.
 _NUM_WORDS = 4095
-
-
-class _TernaryAlone(terngrad_tf.Quantization):
-    """The default without the finer codes of embedding and last layer."""
-
-    @property
-    def finer(self):
-        return self
 
 
 def load(path, words=False):
@@ -44,18 +37,19 @@ def load(path, words=False):
         raise SystemExit(
             f"--text must be a text file in UTF-8. Received: {path} ({error})"
         ) from None
+    symbols = re.findall(r"\w+|[^\w\s]", text) if words else list(text)
     least = 10 * (LENGTH + 2)
-    if len(text) < least:
+    if len(symbols) < least:
+        kind = "words" if words else "characters"
         raise SystemExit(
-            f"--text must hold at least {least} characters. Received: {path} with {len(text)}"
+            f"--text must hold at least {least} {kind}. Received: {path} with {len(symbols)}"
         )
     if words:
-        text = re.findall(r"\w+|[^\w\s]", text)
-        known = collections.Counter(text).most_common(_NUM_WORDS)
+        known = collections.Counter(symbols).most_common(_NUM_WORDS)
         numbers = {word: number for number, (word, _) in enumerate(known, 1)}
     else:
-        numbers = {letter: number for number, letter in enumerate(sorted(set(text)))}
-    codes = np.array([numbers.get(symbol, 0) for symbol in text], "int32")
+        numbers = {letter: number for number, letter in enumerate(sorted(set(symbols)))}
+    codes = np.array([numbers.get(symbol, 0) for symbol in symbols], "int32")
     ends = [len(codes) * tenths // 10 for tenths in (8, 9)]
     parts = dict(zip(("train", "held_out", "test"), np.split(codes, ends), strict=True))
     return parts, len(numbers) + words
@@ -90,11 +84,10 @@ def train(parts, num_symbols, way, rate, seed, steps):
     options, local = WAYS[way]
     options = dict(options)
     whole = options.pop("sparse_as_dense", False)
-    kind = _TernaryAlone if options.pop("alone", False) else terngrad_tf.Quantization
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
     strategy = terngrad_tf.TernGradStrategy(
-        REPLICAS, sparse_as_dense=whole, quantization=kind(**options)
+        REPLICAS, sparse_as_dense=whole, quantization=quantization(**options)
     )
     with strategy.scope():
         model = build(num_symbols)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.language import tables, training
+from benchmarks.lib.quantizations import quantization
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks/results"
@@ -65,6 +66,13 @@ class LanguageTest(unittest.TestCase):
         ):
             with self.assertRaisesRegex(SystemExit, message):
                 training.load(path)
+        (folder / "words").write_text("word " * 600, encoding="utf-8")
+        with self.assertRaisesRegex(SystemExit, "at least 660 words.* with 600"):
+            training.load(folder / "words", words=True)
+
+    def test_ternary_codes_alone_are_never_finer(self):
+        bits = [quantization(alone=alone).finer.grad_bits for alone in (True, False)]
+        self.assertEqual(bits, [1, 4])
 
     def test_predictions_depend_on_earlier_letters_only(self):
         model = training.build(8)
