@@ -1,9 +1,10 @@
 """Trains a language model by ternary gradients and local steps: bits per character or word.
 
 A transformer of 0.6 M weights predicts the next character of a text file, or one of 1.7 M weights
-its next word (--words). Four replicas share batches of 32 pieces of 64 characters or words, with
-AdamW at a rate that warms up and falls along half a cosine to 0. The first eight tenths of the text
-are for training, the next tenth chooses rates, and the last one is the test:
+its next word (--words). The embedding may be the last layer, too (--tied). Four replicas share
+batches of 32 pieces of 64 characters or words, with AdamW at a rate that warms up and falls along
+half a cosine to 0. The first eight tenths of the text are for training, the next tenth chooses
+rates, and the last one is the test:
 
     sudo apt-get install bible-kjv && bible -f gen1:1-rev22:21 > kjv.txt
     python -m benchmarks.language --text=kjv.txt
@@ -20,7 +21,8 @@ The JSON file keeps finished runs. Repeat the command to resume; flags that sele
 the file, and the tables show the whole file.
 
 The runs of docs/results/language.md are in benchmarks/results/language.jsonl and
-language_words.jsonl (--words --steps=512).
+language_words.jsonl (--words --steps=512), and with --tied in language_tied.jsonl and
+language_words_tied.jsonl.
 """
 
 import os
@@ -36,6 +38,7 @@ _TEXT = flags.DEFINE_string("text", None, "Text file, UTF-8.")
 _WORDS = flags.DEFINE_bool(
     "words", False, "Predict words and signs: the 4,095 most frequent ones; others count as one."
 )
+_TIED = flags.DEFINE_bool("tied", False, "The embedding is also the last layer.")
 _STEPS = flags.DEFINE_integer("steps", 1024, "Steps of training.", lower_bound=10)
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3"], "Seeds; each is one run.")
 _RATES = flags.DEFINE_list("learning_rates", ["0.001", "0.003"], "Highest learning rates.")
@@ -57,6 +60,8 @@ def main(argv):
     symbol = "word" if _WORDS.value else "character"
     if _WORDS.value:
         settings["symbol"] = symbol
+    if _TIED.value:
+        settings["tied"] = True
     runs = figures.read_finished(path, settings)
     done = {(run["way"], run["rate"], run["seed"]) for run in runs}
     missing = [
@@ -70,7 +75,7 @@ def main(argv):
     text = training.load(_TEXT.value, _WORDS.value)
     for way, rate, seed in missing:
         start = time.perf_counter()
-        found = training.train(*text, way, rate, seed, _STEPS.value)
+        found = training.train(*text, way, rate, seed, _STEPS.value, _TIED.value)
         runs.append({"way": way, "rate": rate, "seed": seed, **found})
         figures.write_json(path, {"settings": settings, "runs": runs})
         seconds = time.perf_counter() - start

@@ -55,20 +55,28 @@ def load(path, words=False):
     return parts, len(numbers) + words
 
 
-def build(num_symbols):
-    """Builds a causal decoder-only transformer: inputs `[batch, LENGTH]`, outputs logits."""
+def build(num_symbols, tied=False):
+    """Builds a causal decoder-only transformer: inputs `[batch, LENGTH]`, outputs logits.
+
+    Args:
+        tied: the embedding is also the last layer, as in GPT-2.
+    """
     text = keras.Input((LENGTH,), dtype="int32")
-    x = layers.Embedding(num_symbols, _WIDTH)(text)
+    kind = layers.ReversibleEmbedding if tied else layers.Embedding
+    embedding = kind(num_symbols, _WIDTH)
+    x = embedding(text)
     x = Positions()(x)
     for _ in range(_BLOCKS):
         y = layers.LayerNormalization()(x)
         x += layers.MultiHeadAttention(_HEADS, _WIDTH // _HEADS)(y, y, use_causal_mask=True)
         y = layers.LayerNormalization()(x)
         x += layers.Dense(_WIDTH)(layers.Dense(4 * _WIDTH, "gelu")(y))
-    return keras.Model(text, layers.Dense(num_symbols)(layers.LayerNormalization()(x)))
+    x = layers.LayerNormalization()(x)
+    logits = embedding(x, reverse=True) if tied else layers.Dense(num_symbols)(x)
+    return keras.Model(text, logits)
 
 
-def train(parts, num_symbols, way, rate, seed, steps):
+def train(parts, num_symbols, way, rate, seed, steps, tied=False):
     """Trains from the start and tests the final weights.
 
     Args:
@@ -76,6 +84,7 @@ def train(parts, num_symbols, way, rate, seed, steps):
         way: one of `WAYS`.
         rate: highest rate of AdamW.
         seed: fixes the initial weights and the pieces of text.
+        tied: as in `build`.
 
     Returns:
         Dict with "bits" and "held_out_bits", the cross-entropy per symbol of these parts,
@@ -90,7 +99,7 @@ def train(parts, num_symbols, way, rate, seed, steps):
         REPLICAS, sparse_as_dense=whole, quantization=quantization(**options)
     )
     with strategy.scope():
-        model = build(num_symbols)
+        model = build(num_symbols, tied)
         model.compile(
             _optimizer(rate, steps, local),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -104,7 +113,7 @@ def train(parts, num_symbols, way, rate, seed, steps):
         shuffle=False,
         verbose=0,
     )
-    alone = build(num_symbols)
+    alone = build(num_symbols, tied)
     alone.set_weights(model.get_weights())
     return {
         "bits": bits_of(alone, parts["test"]),

@@ -16,8 +16,12 @@ from terngrad_tf.distribute.exchange.observer import Observers
 from terngrad_tf.distribute.exchange.options import AUTO, ExchangeOptions, quantization_of
 from terngrad_tf.distribute.exchange.plan import Job, LocalScales, Plan, batches
 from terngrad_tf.distribute.exchange.quantization import Quantization
+from terngrad_tf.distribute.exchange.symbols import symbol_positions
 from terngrad_tf.distribute.exchange.traffic import Traffic
-from terngrad_tf.distribute.steps.contexts import gradients_are_of_one_size
+from terngrad_tf.distribute.steps.contexts import (
+    gradients_are_changes,
+    gradients_are_of_one_size,
+)
 from terngrad_tf.distribute.steps.slices import as_dense
 from terngrad_tf.distribute.telemetry import statistics
 from terngrad_tf.distribute.telemetry.last_step import TrafficLog
@@ -222,6 +226,18 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             return list(gradients)
         return [as_dense(gradient, gradient.shape) for gradient in gradients]
 
+    def symbol_positions(self, gradients: Sequence[Any], paths: Sequence[str]) -> list[int]:
+        """Returns the positions of a replica's gradients of symbols, see `exchange.symbols`.
+
+        There are none if the gradients are changes of weights, which an optimizer made: its steps
+        for rare symbols are as long as for others.
+
+        Args:
+            gradients: list of T tensors or `tf.IndexedSlices`.
+            paths: T variable paths.
+        """
+        return [] if gradients_are_changes() else symbol_positions(gradients, paths)
+
     def choose_mode(
         self,
         strategy: tf.distribute.Strategy,
@@ -281,8 +297,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             gradients: list of T tensors or `tf.IndexedSlices`.
             paths: T variable paths.
             num_replicas: number of replicas of all processes.
-            finer: positions of gradients that need `Quantization.finer` codes, because noise harms
-                their optimizer's steps; `exchange.symbols` finds others.
+            finer: positions of gradients that need `Quantization.finer` codes: those of
+                `symbol_positions`, or all if noise harms their optimizer's steps.
 
         Returns:
             `LocalScales`, with times if `telemetry_freq` is not 0.

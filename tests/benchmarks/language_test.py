@@ -8,6 +8,7 @@ import sys
 import tempfile
 import unittest
 
+import keras
 import numpy as np
 import pytest
 
@@ -74,6 +75,14 @@ class LanguageTest(unittest.TestCase):
         bits = [quantization(alone=alone).finer.grad_bits for alone in (True, False)]
         self.assertEqual(bits, [1, 4])
 
+    def test_a_tied_model_has_one_matrix_of_symbols(self):
+        if not hasattr(keras.layers, "ReversibleEmbedding"):
+            self.skipTest("not with this release of Keras")
+        for tied, expected in ((True, ["embeddings"]), (False, ["embeddings", "kernel"])):
+            matrices = [w for w in training.build(8, tied).weights if len(w.shape) == 2]
+            names = [w.name for w in matrices if 8 in w.shape]
+            self.assertEqual(names, expected)
+
     def test_predictions_depend_on_earlier_letters_only(self):
         model = training.build(8)
         text = np.random.default_rng(0).integers(0, 8, (1, training.LENGTH))
@@ -116,13 +125,18 @@ class LanguageTest(unittest.TestCase):
 
     def test_page_shows_the_figures_of_the_runs(self):
         page = (ROOT / "docs/results/language.md").read_text(encoding="utf-8")
-        for name, symbol in (("language.jsonl", "character"), ("language_words.jsonl", "word")):
+        for name, symbol in (
+            ("language.jsonl", "character"),
+            ("language_words.jsonl", "word"),
+            ("language_tied.jsonl", "character"),
+            ("language_words_tied.jsonl", "word"),
+        ):
             lines = (RESULTS / name).read_text(encoding="utf-8").splitlines()
             runs = [json.loads(line) for line in lines]
             keys = [(run["way"], run["rate"], run["seed"]) for run in runs]
             self.assertEqual(len(keys), len(set(keys)))
             self.assertIn(tables.table(runs, symbol), page)
-            if symbol == "character":
+            if name == "language.jsonl":
                 self.assertIn(tables.rates(runs), page)
 
     @pytest.mark.long

@@ -12,7 +12,6 @@ from terngrad_tf.distribute.exchange.buckets import Bucket, ReductionContext, bu
 from terngrad_tf.distribute.exchange.quantization import Quantization
 from terngrad_tf.distribute.exchange.scales import share_scales
 from terngrad_tf.distribute.exchange.sparse_rows import Table
-from terngrad_tf.distribute.exchange.symbols import symbol_positions
 from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, float_traffic
 from terngrad_tf.distribute.private.replicas.devices import local_tensors
 
@@ -190,7 +189,7 @@ class Plan:
             rows=[],
             floats=floats,
             buckets=rounded,
-            finer=finer_positions(quantization, first, finer),
+            finer=list(finer),
             job=Job.of(context, quantization, first, paths, finer),
             sparse_bytes=sparse_bytes,
             float_sparse_bytes=sparse_bytes,
@@ -310,19 +309,6 @@ class Arrival:
         return bucket, shared.told
 
 
-def finer_positions(
-    quantization: Quantization, gradients: Sequence[Any], finer: Sequence[int] = ()
-) -> list[int]:
-    """Returns the positions of the gradients that `Quantization.finer` rounds.
-
-    Args:
-        finer: positions of gradients whose optimizer needs it; see `symbols` for others.
-    """
-    if quantization.finer is quantization:
-        return []
-    return [*finer, *symbol_positions(gradients)]
-
-
 def batches(
     quantization: Quantization,
     gradients: Sequence[Any],
@@ -331,9 +317,10 @@ def batches(
 ) -> list[Batch]:
     """Returns the dense gradients to round, bucket by bucket, the last layers first.
 
-    `finer` is as in `finer_positions`.
+    `finer` are the positions of gradients that `Quantization.finer` rounds.
     """
-    finer = finer_positions(quantization, gradients, finer)
+    if quantization.finer is quantization:
+        finer = ()
     rounded = quantization.ternary_positions(gradients, paths)
     found = []
     for how, positions in (

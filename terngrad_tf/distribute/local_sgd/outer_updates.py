@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.local_sgd.error_feedback import ErrorFeedback, WholeChanges
-from terngrad_tf.distribute.steps.contexts import gradients_of_one_size, local_updates
+from terngrad_tf.distribute.steps.contexts import changes_as_gradients, local_updates
 
 
 class OuterUpdates:
@@ -85,6 +85,6 @@ class OuterUpdates:
             extended.average_statistics()
 
     def _update_replica(self, group, changes, are_summed):
-        of_one_size = gradients_of_one_size(self.selection.are_of_one_size)
-        with self.views.shared_values(), local_updates() if are_summed else of_one_size:
+        as_gradients = changes_as_gradients(self.selection.are_of_one_size)
+        with self.views.shared_values(), local_updates() if are_summed else as_gradients:
             self.outer.apply(changes, [self._weights[i] for i in self.groups[group]])

@@ -12,7 +12,7 @@ from terngrad_tf.distribute.local_sgd.background import BackgroundFunctions
 from terngrad_tf.distribute.local_sgd.fragments import Turns
 from terngrad_tf.distribute.local_sgd.outer_updates import OuterUpdates
 from terngrad_tf.distribute.local_sgd.waited_exchange import WaitedExchange, in_turn
-from terngrad_tf.distribute.steps.contexts import gradients_of_one_size
+from terngrad_tf.distribute.steps.contexts import changes_as_gradients
 from terngrad_tf.distribute.steps.plain_variable import PlainVariable
 
 _numbers = itertools.count()
@@ -112,8 +112,8 @@ class OverlappedExchange(WaitedExchange):
 
         def exchange(step):
             changes = [[v.read_value() for v in self._copies_of(i)] for i in positions]
-            of_one_size = gradients_of_one_size(updates.selection.are_of_one_size)
-            with updates.strategy.scope(), of_one_size:
+            as_gradients = changes_as_gradients(updates.selection.are_of_one_size)
+            with updates.strategy.scope(), as_gradients:
                 sums = private.sum_of_replicas(
                     updates.strategy, updates.outer, changes, positions, step
                 )

@@ -35,14 +35,23 @@ def updates_are_local() -> bool:
     return bool(getattr(_state, "are_local", False))
 
 
-def gradients_of_one_size(are_so: bool) -> contextlib.AbstractContextManager[None]:
-    """Context in which all non-zero elements of a gradient have one size."""
-    return _within("are_of_one_size", are_so)
+def changes_as_gradients(are_of_one_size: bool) -> contextlib.AbstractContextManager[None]:
+    """Context in which optimizers take changes of weights as gradients.
+
+    Args:
+        are_of_one_size: all non-zero elements of a change have one size.
+    """
+    return _within("changes", "of_one_size" if are_of_one_size else "any")
+
+
+def gradients_are_changes() -> bool:
+    """True if gradients are changes of weights."""
+    return getattr(_state, "changes", None) is not None
 
 
 def gradients_are_of_one_size() -> bool:
-    """True if all non-zero elements of a gradient have one size."""
-    return bool(getattr(_state, "are_of_one_size", False))
+    """True if gradients are changes whose non-zero elements have one size."""
+    return getattr(_state, "changes", None) == "of_one_size"
 
 
 def keras_loop(

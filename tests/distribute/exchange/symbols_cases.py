@@ -9,6 +9,7 @@ from tests.distribute import processes
 
 SYMBOLS, WIDTH = 50, 32
 # An embedding, a hidden layer and logits.
+NAMES = ("embeddings", "kernel", "bias", "logits_kernel", "logits_bias")
 SHAPES = ((SYMBOLS, WIDTH), (WIDTH, WIDTH), (WIDTH,), (WIDTH, SYMBOLS), (SYMBOLS,))
 LANGUAGE = ({}, {"grad_bits": 2}, {"wire": "bidirectional"}, {"sparse_as_dense": False})
 
@@ -23,16 +24,21 @@ def sums(num_replicas):
     return [sum(gradient(k, i) for k in range(num_replicas)) for i in range(len(SHAPES))]
 
 
-def exchange(strategy, num_classes=SYMBOLS):
-    """The changes of the variables by a step of SGD with rate 1.
+def exchange(strategy, num_classes=SYMBOLS, make=None, steps=1, whole=False):
+    """The changes of the variables by steps of an optimizer.
 
-    With fewer classes than symbols, the model is a classifier of text.
+    `make` returns the optimizer, by default SGD at rate 1. With fewer classes than symbols, the
+    model is a classifier of text. If `whole`, the embedding's gradient is dense, as if the
+    embedding were the last layer, too.
     """
     shapes = [tuple(num_classes if n == SYMBOLS else n for n in shape) for shape in SHAPES]
     shapes[0] = SHAPES[0]
     with strategy.scope():
-        variables = [keras.Variable(tf.zeros(shape)) for shape in shapes]
-        optimizer = keras.optimizers.SGD(1.0)
+        variables = [
+            keras.Variable(tf.zeros(shape), name=name)
+            for name, shape in zip(NAMES, shapes, strict=True)
+        ]
+        optimizer = make() if make else keras.optimizers.SGD(1.0)
         optimizer.build(variables)
     of_replicas = [
         tf.constant(
@@ -47,11 +53,12 @@ def exchange(strategy, num_classes=SYMBOLS):
             number = tf.distribute.get_replica_context().replica_id_in_sync_group
             rows, *dense = (of_all[number] for of_all in of_replicas)
             slices = tf.IndexedSlices(rows, tf.range(SYMBOLS), tf.constant(SHAPES[0]))
-            optimizer.apply([slices, *dense], variables)
+            optimizer.apply([rows if whole else slices, *dense], variables)
 
         strategy.run(replica)
 
-    step()
+    for _ in range(steps):
+        step()
     return [-variable.numpy() for variable in variables]
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from absl.testing import parameterized
+from keras.optimizers import SGD
 
-from terngrad_tf.distribute import Quantization, TernGradStrategy
+from terngrad_tf.distribute import DiLoCo, Quantization, TernGradStrategy
 from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.symbols import symbol_positions
 from tests import runs
@@ -37,20 +38,51 @@ def rows(*shape):
     return tf.IndexedSlices(tf.zeros([1, *shape[1:]]), [0], tf.constant(shape))
 
 
+TABLE = "e/embeddings"
+
+
 class SymbolPositionsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.named_parameters(
-        ("a_language_model", [rows(50, 8), (8, 8), (8,), (8, 50), (50,)], [0, 3, 4]),
-        ("no_bias", [rows(50, 8), (8, 8), (8, 50)], [0, 2]),
-        ("one_row_a_symbol", [rows(50, 8), (50, 8), (50,)], [0, 1, 2]),
-        ("positions", [rows(50, 8), rows(64, 8), (8, 64), (64,), (64, 8), (8, 50)], [0, 5]),
-        ("a_classifier_of_text", [rows(50, 8), (8, 50), (50,), (50, 3), (3,)], []),
-        ("only_rows", [rows(50, 8)], []),
-        ("no_rows", [(50, 8), (8, 50), (50,)], []),
-        ("nothing", [], []),
+        ("a_language_model", [rows(50, 8), (8, 8), (8,), (8, 50), (50,)], {}, [0, 3, 4]),
+        ("no_bias", [rows(50, 8), (8, 8), (8, 50)], {}, [0, 2]),
+        ("one_row_a_symbol", [rows(50, 8), (50, 8), (50,)], {}, [0, 1, 2]),
+        ("positions", [rows(50, 8), rows(64, 8), (8, 64), (64,), (64, 8), (8, 50)], {}, [0, 5]),
+        ("a_classifier_of_text", [rows(50, 8), (8, 50), (50,), (50, 3), (3,)], {}, []),
+        ("only_rows", [rows(50, 8)], {}, []),
+        ("no_rows", [(50, 8), (8, 50), (50,)], {}, []),
+        ("nothing", [], {}, []),
+        ("accumulated", [(50, 8), (8, 8), (8, 50), (50,)], {0: TABLE}, [0, 2, 3]),
+        ("tied", [(50, 8), (8, 8), (8,)], {0: TABLE}, [0]),
+        ("only_a_whole_table", [(50, 8)], {0: TABLE}, [0]),
+        ("tied_and_positions", [(50, 8), (64, 8), (8, 8)], {0: TABLE, 1: "p/embeddings"}, [0, 1]),
+        ("other_names", [(50, 8), (8, 8)], {0: "e/kernel", 1: "embeddings/kernel"}, []),
+        ("no_matrix", [(50,), (8, 50)], {0: TABLE}, []),
+        (
+            "reversed",
+            [rows(50, 8), (8, 50), (8, 8), (8,)],
+            {0: TABLE, 1: "e/reverse_embeddings"},
+            [0, 1],
+        ),
+        ("reversed_of_none", [(8, 50), (8, 8)], {0: "e/reverse_embeddings"}, []),
     )
-    def test_positions(self, shapes, expected):
+    def test_positions(self, shapes, names, expected):
         gradients = [tf.zeros(s) if isinstance(s, tuple) else s for s in shapes]
-        self.assertEqual(symbol_positions(gradients), expected)
+        paths = [names.get(i, f"layer_{i}/kernel") for i in range(len(shapes))]
+        self.assertEqual(symbol_positions(gradients, paths), expected)
+
+    def test_embeddings_of_keras_have_the_names(self):
+        if not hasattr(keras.layers, "ReversibleEmbedding"):
+            self.skipTest("not with this release of Keras")
+        for tied, expected in ((True, [0]), (False, [0, 1])):
+            layer = keras.layers.ReversibleEmbedding(50, 8, tie_weights=tied)
+            symbols = keras.Input([4], dtype="int32")
+            x = keras.layers.Dense(8)(layer(symbols))
+            model = keras.Model(symbols, layer(x, reverse=True))
+            with tf.GradientTape() as tape:
+                total = tf.reduce_sum(model(tf.ones([1, 4], tf.int32)) ** 2)
+            gradients = tape.gradient(total, [v.value for v in model.trainable_variables])
+            paths = [v.path for v in model.trainable_variables]
+            self.assertEqual(symbol_positions(gradients, paths), expected, tied)
 
 
 class ExchangeTest(tf.test.TestCase):
@@ -75,13 +107,31 @@ class ExchangeTest(tf.test.TestCase):
             got, want = changes[position], cases.sums(2)[position]
             self.assertBetween(error(got, want[..., : got.shape[-1]]), *bounds, position)
 
+    def test_a_dense_embedding_has_codes_of_four_bits(self):
+        found = errors(cases.exchange(TernGradStrategy(2), whole=True))
+        for position, bounds in enumerate((FINER, TERNARY, TERNARY, FINER, FINER)):
+            self.assertBetween(found[position], *bounds, position)
+
+    @pytest.mark.slow
+    def test_accumulated_gradients_of_symbols_have_codes_of_four_bits(self):
+        make = functools.partial(SGD, 1.0, gradient_accumulation_steps=2)
+        found = errors(cases.exchange(TernGradStrategy(2), make=make, steps=2))
+        for position, bounds in enumerate((FINER, TERNARY, TERNARY, FINER, FINER)):
+            self.assertBetween(found[position], *bounds, position)
+
+    @pytest.mark.slow
+    def test_changes_of_local_steps_have_ternary_codes(self):
+        strategy = TernGradStrategy(2)
+        changes = cases.exchange(strategy, make=lambda: DiLoCo(SGD(1.0), 1, outer=SGD(1.0)))
+        for found in errors(changes):
+            self.assertBetween(found, *TERNARY)
+
     @pytest.mark.slow
     def test_other_codes_are_those_of_the_option(self):
         for options, bounds in (
             ({"grad_bits": 8}, (1e-6, 1e-3)),
             ({"grad_bits": 32}, (0.0, 1e-12)),
             ({"quantization": Quantization(rotate=False), "sparse_as_dense": True}, (0.1, 1.5)),
-            ({"sparse_as_dense": True}, TERNARY),
             ({"quantization": Quantization(float_steps=lambda step: step < 1)}, (0.0, 1e-12)),
         ):
             for found in errors(cases.exchange(TernGradStrategy(2, **options))):

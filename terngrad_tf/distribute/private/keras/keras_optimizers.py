@@ -184,7 +184,7 @@ def _reduce_with_op(stock, self, grads_and_vars):
     # Copies, which `reduce` must not get: gradients made outside replicas count once.
     own = [*map(with_static_shape, gradients, shapes)]
     step = tf.convert_to_tensor(self.iterations)
-    finer = range(len(gradients)) if takes_orthogonal_steps(self) else ()
+    finer = range(len(own)) if takes_orthogonal_steps(self) else op.symbol_positions(own, paths)
 
     def reduce(strategy, gradients, scales, step):
         gradients = [*map(with_static_shape, gradients, shapes)]
