@@ -13,6 +13,7 @@ PORT = 51820
 # WireGuard's share of Ethernet's 1500 bytes, over IPv6 too.
 _MTU = 1420
 _START_SECONDS = 10
+_STOP_SECONDS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +54,7 @@ def up(hosts):
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-            stack.enter_context(process)
-            stack.callback(process.terminate)
+            stack.callback(_stop, process)
             _wait_for(process, host)
         secrets = [host.run("wg", "genkey") for host in hosts]
         keys = [
@@ -70,6 +70,15 @@ def up(hosts):
             host.run("ip", "address", "add", f"{host.inside}/24", "dev", host.interface)
             host.run("ip", "link", "set", host.interface, "mtu", str(_MTU), "up")
         yield
+
+
+def _stop(process):
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _wait_for(process, host):
