@@ -41,17 +41,17 @@ def changes_as_gradients(are_of_one_size: bool) -> contextlib.AbstractContextMan
     Args:
         are_of_one_size: all non-zero elements of a change have one size.
     """
-    return _within("changes", "of_one_size" if are_of_one_size else "any")
+    return _within("changes_are_of_one_size", are_of_one_size)
 
 
 def gradients_are_changes() -> bool:
     """True if gradients are changes of weights."""
-    return getattr(_state, "changes", None) is not None
+    return getattr(_state, "changes_are_of_one_size", None) is not None
 
 
 def gradients_are_of_one_size() -> bool:
     """True if gradients are changes whose non-zero elements have one size."""
-    return getattr(_state, "changes", None) == "of_one_size"
+    return bool(getattr(_state, "changes_are_of_one_size", False))
 
 
 def keras_loop(
