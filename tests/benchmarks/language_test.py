@@ -8,7 +8,6 @@ import sys
 import tempfile
 import unittest
 
-import keras
 import numpy as np
 import pytest
 
@@ -76,8 +75,6 @@ class LanguageTest(unittest.TestCase):
         self.assertEqual(bits, [1, 4])
 
     def test_a_tied_model_has_one_matrix_of_symbols(self):
-        if not hasattr(keras.layers, "ReversibleEmbedding"):
-            self.skipTest("not with this release of Keras")
         for tied, expected in ((True, ["embeddings"]), (False, ["embeddings", "kernel"])):
             matrices = [w for w in training.build(8, tied).weights if len(w.shape) == 2]
             names = [w.name for w in matrices if 8 in w.shape]

@@ -17,11 +17,11 @@ _TABLE, _REVERSED = "embeddings", "reverse_embeddings"
 def symbol_positions(gradients: Sequence[Any], paths: Sequence[str]) -> list[int]:
     """Returns the positions of the gradients of embeddings and logits of the same symbols.
 
-    An embedding has `tf.IndexedSlices`. Its gradient is dense if it was accumulated or if its layer
-    makes the logits, too; the name that Keras gives to its variable shows it then. Another layer
-    makes the logits if it has the last matrix, or one with Keras' name, and this has a column for
-    each of an embedding's rows, or the embedding's shape. A vector of this length after it is the
-    bias.
+    An embedding has `tf.IndexedSlices`. Its gradient is dense if Keras accumulates gradients, or if
+    the embedding makes the logits, too: the name that Keras gives its variable identifies it.
+    Otherwise the matrix that Keras calls `reverse_embeddings` makes the logits, or the last matrix,
+    if it has a column for each of an embedding's rows, or the embedding's shape. A vector of this
+    length after it is the bias.
 
     Args:
         gradients: tensors, `tf.TensorSpec`s or `tf.IndexedSlices`, in the order of a model's

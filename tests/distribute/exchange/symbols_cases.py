@@ -8,10 +8,16 @@ from terngrad_tf.distribute import TernGradStrategy
 from tests.distribute import processes
 
 SYMBOLS, WIDTH = 50, 32
-# An embedding, a hidden layer and logits.
+# Of an embedding, a hidden layer and logits.
 NAMES = ("embeddings", "kernel", "bias", "logits_kernel", "logits_bias")
 SHAPES = ((SYMBOLS, WIDTH), (WIDTH, WIDTH), (WIDTH,), (WIDTH, SYMBOLS), (SYMBOLS,))
-LANGUAGE = ({}, {"grad_bits": 2}, {"wire": "bidirectional"}, {"sparse_as_dense": False})
+LANGUAGE = (
+    {},
+    {"grad_bits": 2},
+    {"wire": "bidirectional"},
+    {"sparse_as_dense": False},
+    {"sparse_as_dense": True},
+)
 
 
 def gradient(replica, position):

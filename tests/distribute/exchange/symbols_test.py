@@ -71,8 +71,6 @@ class SymbolPositionsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(symbol_positions(gradients, paths), expected)
 
     def test_embeddings_of_keras_have_the_names(self):
-        if not hasattr(keras.layers, "ReversibleEmbedding"):
-            self.skipTest("not with this release of Keras")
         for tied, expected in ((True, [0]), (False, [0, 1])):
             layer = keras.layers.ReversibleEmbedding(50, 8, tie_weights=tied)
             symbols = keras.Input([4], dtype="int32")
@@ -86,11 +84,14 @@ class SymbolPositionsTest(tf.test.TestCase, parameterized.TestCase):
 
 
 class ExchangeTest(tf.test.TestCase):
+    def assert_finer_symbols(self, changes):
+        bounds = (FINER, TERNARY, TERNARY, FINER, FINER)
+        for position, found in enumerate(errors(changes)):
+            self.assertBetween(found, *bounds[position], position)
+
     def test_symbols_have_codes_of_four_bits(self):
         strategy = TernGradStrategy(2)
-        found = errors(cases.exchange(strategy))
-        for position, bounds in enumerate((FINER, TERNARY, TERNARY, FINER, FINER)):
-            self.assertBetween(found[position], *bounds, position)
+        self.assert_finer_symbols(cases.exchange(strategy))
         embedding, kernel, bias, logits, logits_bias = map(np.prod, cases.SHAPES)
         dense = [
             wires.choose("auto", sizes, 2, 1, levels, True).traffic.received_bytes
@@ -108,16 +109,12 @@ class ExchangeTest(tf.test.TestCase):
             self.assertBetween(error(got, want[..., : got.shape[-1]]), *bounds, position)
 
     def test_a_dense_embedding_has_codes_of_four_bits(self):
-        found = errors(cases.exchange(TernGradStrategy(2), whole=True))
-        for position, bounds in enumerate((FINER, TERNARY, TERNARY, FINER, FINER)):
-            self.assertBetween(found[position], *bounds, position)
+        self.assert_finer_symbols(cases.exchange(TernGradStrategy(2), whole=True))
 
     @pytest.mark.slow
     def test_accumulated_gradients_of_symbols_have_codes_of_four_bits(self):
         make = functools.partial(SGD, 1.0, gradient_accumulation_steps=2)
-        found = errors(cases.exchange(TernGradStrategy(2), make=make, steps=2))
-        for position, bounds in enumerate((FINER, TERNARY, TERNARY, FINER, FINER)):
-            self.assertBetween(found[position], *bounds, position)
+        self.assert_finer_symbols(cases.exchange(TernGradStrategy(2), make=make, steps=2))
 
     @pytest.mark.slow
     def test_changes_of_local_steps_have_ternary_codes(self):
