@@ -9,7 +9,7 @@ import pathlib
 import sys
 import tempfile
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 
@@ -84,9 +84,6 @@ class Checkpoint(keras.callbacks.Callback):
 
     runs_on_all_processes = True
     model: keras.Model
-
-    # `params` of the `fit` that handles SIGTERM, and its contexts.
-    _listening: ClassVar[tuple[Any, contextlib.ExitStack]] = None, contextlib.ExitStack()
 
     def __init__(
         self,
@@ -213,7 +210,6 @@ class Checkpoint(keras.callbacks.Callback):
         """Stops listening to signals."""
         private.forget_resumed(self.model)
         self._stack.close()
-        Checkpoint._listening = None, contextlib.ExitStack()
 
     def _prepare(self):
         if not self._saves:
@@ -267,13 +263,7 @@ class Checkpoint(keras.callbacks.Callback):
             raise OSError(error.errno, why, str(path)) from error
 
     def _begin_to_listen(self):
-        # An earlier `fit` that ended with an error may still listen. All callbacks of one `fit`
-        # have the same `params`.
-        params, earlier = Checkpoint._listening
-        if params is not self.params:
-            earlier.__exit__(RuntimeError, RuntimeError(), None)
-            Checkpoint._listening = self.params, self._stack
-        self._stack.__exit__(RuntimeError, RuntimeError(), None)
+        private.exit_after_fit(self.model, self._stack)
         self._calls = 0
         strategy = self._strategy
         tasks = strategy.tasks if self._is_own else None

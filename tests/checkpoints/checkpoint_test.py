@@ -228,6 +228,21 @@ class FolderTest(tf.test.TestCase):
         with self.assertRaisesRegex(ValueError, "build the model before `fit`"):
             programs.fit(model, "arrays", [Checkpoint(self.folder)], 2)
 
+    def test_sigterm_is_handled_while_fit_runs_alone(self):
+        handlers = []
+        look = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: handlers.append(signal.getsignal(signal.SIGTERM))
+        )
+        model = programs.make(self.plain, "adam")
+        programs.fit(model, "arrays", [Checkpoint(self.folder), look], 1)
+        self.assertNotIn(signal.SIG_DFL, handlers)
+        self.assertEqual(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
+        stop = programs.Stop(2)
+        with self.assertRaises(programs.Stopped):
+            programs.fit(model, "arrays", [Checkpoint(self.folder), look, stop], 2)
+        self.assertNotIn(signal.SIG_DFL, handlers)
+        self.assertEqual(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
+
     def test_weights_that_are_not_finite_are_not_saved(self):
         model = programs.make(self.plain, "adam")
         callback = keras.callbacks.LambdaCallback(

@@ -30,7 +30,7 @@ from terngrad_tf.distribute.private.keras.keras_training import (
     keras_step,
     unscale_loss,
 )
-from terngrad_tf.distribute.private.keras.resuming import forget_resumed, resume_fit
+from terngrad_tf.distribute.private.keras.resuming import exit_after_fit, forget_resumed, resume_fit
 from terngrad_tf.distribute.private.keras.rounding_noise import noise_variables
 from terngrad_tf.distribute.private.keras.scopes import watch_scope
 from terngrad_tf.distribute.private.patches import install_patches, uninstall_patches
@@ -82,6 +82,7 @@ __all__ = [
     "devices_are_initialized",
     "devices_are_unknown",
     "devices_of_replicas",
+    "exit_after_fit",
     "forget_resumed",
     "gradient_ops",
     "in_keras_step",

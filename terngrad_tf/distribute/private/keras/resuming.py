@@ -1,8 +1,10 @@
-"""Lets `fit` resume in the middle of its epochs and data after a restart.
+"""Lets `fit` resume in the middle of its epochs and data after a restart, and end after an error.
 
 A callback cannot set `initial_epoch`, and no argument gives the number of batches already read.
+After an error, Keras calls no callback.
 """
 
+import contextlib
 import math
 import typing
 import weakref
@@ -25,6 +27,8 @@ class _Skipped(typing.NamedTuple):
 # {model: its iterator}, {iterator: (data already trained on, True to read past them)}.
 _iterators: typing.Any = weakref.WeakKeyDictionary()
 _skipped: typing.Any = weakref.WeakKeyDictionary()
+# {model: contexts of its `fit`}.
+_contexts: typing.Any = weakref.WeakKeyDictionary()
 
 
 def resume_fit(
@@ -48,6 +52,26 @@ def resume_fit(
 def forget_resumed(model: keras.Model) -> None:
     """Lets the next `fit` start according to its arguments."""
     model._initial_epoch = 0
+
+
+def exit_after_fit(model: keras.Model, stack: contextlib.ExitStack) -> None:
+    """Lets the running `fit` exit contexts, also after an error; call it in a callback.
+
+    Nothing happens if the callback is not called by `fit`.
+    """
+    if (contexts := _contexts.get(model)) is not None:
+        contexts.push(stack)
+
+
+@patch(TensorFlowTrainer, "fit")
+def _exit_contexts(stock, self, *args, **kwargs):
+    """Exits contexts that callbacks entered."""
+    with contextlib.ExitStack() as contexts:
+        outer, _contexts[self] = _contexts.get(self), contexts
+        try:
+            return stock(self, *args, **kwargs)
+        finally:
+            _contexts[self] = outer
 
 
 @patch(TensorFlowTrainer, "_maybe_symbolic_build")
