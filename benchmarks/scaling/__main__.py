@@ -96,7 +96,6 @@ def codec_seconds(num_workers, wire):
 
     from terngrad_tf.distribute import Quantization
     from terngrad_tf.distribute.exchange import buckets as exchange
-    from terngrad_tf.distribute.exchange import scales
 
     context, quantization = instant_context(num_workers), Quantization()
     gradient = tf.random.stateless_normal([ELEMENTS], [1, 2])
@@ -104,18 +103,15 @@ def codec_seconds(num_workers, wire):
     @tf.function(autograph=False)
     def reduce(gradient, step):
         measured = quantization.local_scales([gradient], num_workers)
-        shared = scales.share_scales(context, quantization, [measured[0]])
         bucket = exchange.Bucket(
             context=context,
             quantization=quantization,
             gradients=[[gradient]],
-            scales=shared.largest,
-            noise_of_sums=shared.noise,
             measured=[measured],
             indices=[0],
             step=step,
         )
-        ((total,),), *_ = exchange.reduce_bucket(bucket, wire)
+        ((total,),), *_ = exchange.reduce_bucket(bucket.with_shared_scales(), wire)
         return total
 
     seconds = _median_seconds(lambda: reduce(gradient, tf.constant(0)).numpy(), _ROUNDS.value)

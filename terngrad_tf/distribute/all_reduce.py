@@ -61,9 +61,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     losses, synchronized batch-norm and integers exactly. If a replica's gradient holds a NaN or
     Inf, the reduced tensor is NaN, or its block if rotated.
 
-    The random bits depend only on `seed`, the optimizer's `iterations`, the variable's position
-    among the optimizer's variables and the element, so a resumed run rounds as if it had not
-    stopped.
+    The random bits depend only on `seed`, the optimizer's `iterations` and the element's place, see
+    `Quantization`, so a resumed run rounds as if it had not stopped.
 
     Example:
     >>> strategy = tf.distribute.MirroredStrategy(cross_device_ops=TernaryAllReduce())
@@ -140,7 +139,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
     def traffic(self) -> Traffic | None:
         """`Traffic` of the last step that reduced gradients; None before the first one.
 
-        Sparse gradients count with the rows of this process's replicas in that step.
+        Sparse gradients count with the rows of this process's replicas in that step, and as floats
+        after a step of `float_steps`; others always count as rounded.
         """
         return self._traffic.latest
 
@@ -341,11 +341,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             the variance that rounding added, see `exchange.Bucket.noise`, or None for gradients
             that are never rounded, or not rotated.
         """
-        plan = Plan.of(
-            strategy, self.quantization, gradients, local_scales, paths, indices, step, finer
-        )
-        if self.options.sparse_as_dense == "auto":
-            plan = plan.with_rounded_rows()
+        how = paths, indices, step, finer, self.options.sparse_as_dense == "auto"
+        plan = Plan.of(strategy, self.quantization, gradients, local_scales, *how)
         handshake.compare_models(strategy, plan.first, sorted(plan.rounded + plan.rows))
         wire = self._wire_choice.wire(plan.context, plan.job)
         trial = None
@@ -418,8 +415,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             sums = dict(zip(of_floats, observer.floats_reduced([*of_floats.values()]), strict=True))
         for number, (positions, _) in enumerate(plan.buckets):
             with tf.name_scope(f"bucket_{number}"):
-                arrival = observer.bucket_ready(plan.arrival(number))
-                bucket = observer.scales_shared(*arrival.share_scales())
+                bucket = observer.bucket_ready(plan.bucket(number))
+                bucket = observer.scales_shared(bucket.with_shared_scales())
                 reduced, received, of_bucket = exchange.reduce_bucket(bucket, plan.wire)
                 reduced = observer.bucket_reduced(bucket, reduced)
             sums |= dict(zip(positions, reduced, strict=True))

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import typing
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import tensorflow as tf
 from terngrad_tf import ternary
 from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.quantization import Quantization
+from terngrad_tf.distribute.exchange.scales import share_scales
 
 # A bucket leaves while earlier layers compute; this size makes a collective's latency negligible.
 BUCKET_ELEMENTS = 4 * 2**20
@@ -73,22 +73,36 @@ class Bucket:
 
     Attributes:
         gradients: the T tensors of each local replica.
-        scales: float32 `[T]`, shared by all replicas; `[blocks]` before a rotation.
+        measured: `Quantization.local_scales` of each local replica's gradients.
         indices: T integers that select the random bits.
-        measured: `Quantization.local_scales` of each local replica, before a rotation.
+        scales: float32 `[T]`, shared by all replicas; `[blocks]` before a rotation; None before
+            `with_shared_scales`.
         noise_of_sums: `SharedScales.noise`, before a rotation.
         is_rotated: gradients are rotated, in units of their scales.
+        number: place among the buckets of an exchange.
+        told: float32 vector that travels beside the scales, then the largest of all processes.
     """
 
     context: ReductionContext
     quantization: Quantization
     gradients: list
-    scales: tf.Tensor
+    measured: list
     indices: list[int]
     step: tf.Tensor
-    measured: list | None = None
+    scales: Any = None
     noise_of_sums: tf.Tensor | None = None
     is_rotated: bool = False
+    number: int = 0
+    told: tf.Tensor | None = None
+
+    def with_shared_scales(self) -> "Bucket":
+        """Exchanges the measured scales with the other members."""
+        rotate = self.quantization.rotate
+        local = [own[0] for own in self.measured] if rotate else self.measured
+        shared = share_scales(self.context, self.quantization, local, self.told)
+        return dataclasses.replace(
+            self, scales=shared.largest, noise_of_sums=shared.noise, told=shared.told
+        )
 
     @property
     def processes(self) -> Any:
@@ -253,22 +267,13 @@ def buckets(sizes: Sequence[int], bucket_elements: int = BUCKET_ELEMENTS) -> Any
     return result + [current] if current else result
 
 
-class Reduced(typing.NamedTuple):
-    """A bucket after the exchange.
+def reduce_bucket(bucket: Bucket, wire: Any) -> tuple[list, Any, list[tf.Tensor] | None]:
+    """Rounds, exchanges and sums the tensors of one bucket.
 
-    Attributes:
-        sums: T lists with the sum on each local device.
-        received_words: a number; a float32 scalar tensor if the wire has no fixed size.
-        noise: see `Bucket.noise`.
+    Returns:
+        T lists with the sum on each local device; the received words, a number, or a float32 scalar
+        tensor if the wire has no fixed size; and `Bucket.noise`.
     """
-
-    sums: list
-    received_words: Any
-    noise: list[tf.Tensor] | None
-
-
-def reduce_bucket(bucket: Bucket, wire: Any) -> Reduced:
-    """Rounds, exchanges and sums the tensors of one bucket."""
     context = bucket.context
     wire = context.wire(wire, bucket.sizes, bucket.quantization)
     with tf.device(context.devices[0]):
@@ -281,4 +286,4 @@ def reduce_bucket(bucket: Bucket, wire: Any) -> Reduced:
         sums = bucket.rotated_back(total.tensors) if bucket.rotation else total.tensors
         noise = bucket.noise(total.errors)
     sums = [context.on_all_devices(of_tensor) for of_tensor in sums]
-    return Reduced(sums, total.received_words, noise)
+    return sums, total.received_words, noise

@@ -6,7 +6,6 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from terngrad_tf.distribute.exchange.buckets import Bucket
-from terngrad_tf.distribute.exchange.plan import Arrival
 
 
 class Observer(Protocol):
@@ -22,12 +21,12 @@ class Observer(Protocol):
         """Their sums exist, for each gradient one a local device."""
         return sums
 
-    def bucket_ready(self, arrival: Arrival) -> Arrival:
+    def bucket_ready(self, bucket: Bucket) -> Bucket:
         """The gradients of a bucket and their local scales exist."""
-        return arrival
+        return bucket
 
-    def scales_shared(self, bucket: Bucket, heard: tf.Tensor | None) -> Bucket:
-        """The bucket's shared scales exist, and the largest `Arrival.told` of all processes."""
+    def scales_shared(self, bucket: Bucket) -> Bucket:
+        """The bucket's shared scales exist, and the largest `told` of all processes."""
         return bucket
 
     def bucket_reduced(self, bucket: Bucket, sums: Sequence[Any]) -> Sequence[Any]:
@@ -53,14 +52,14 @@ class Observers(Observer):
             sums = observer.floats_reduced(sums)
         return sums
 
-    def bucket_ready(self, arrival: Arrival) -> Arrival:
+    def bucket_ready(self, bucket: Bucket) -> Bucket:
         for observer in self._observers:
-            arrival = observer.bucket_ready(arrival)
-        return arrival
+            bucket = observer.bucket_ready(bucket)
+        return bucket
 
-    def scales_shared(self, bucket: Bucket, heard: tf.Tensor | None) -> Bucket:
+    def scales_shared(self, bucket: Bucket) -> Bucket:
         for observer in self._observers:
-            bucket = observer.scales_shared(bucket, heard)
+            bucket = observer.scales_shared(bucket)
         return bucket
 
     def bucket_reduced(self, bucket: Bucket, sums: Sequence[Any]) -> Sequence[Any]:

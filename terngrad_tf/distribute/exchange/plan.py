@@ -10,7 +10,6 @@ from terngrad_tf import ternary
 from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.buckets import Bucket, ReductionContext, buckets
 from terngrad_tf.distribute.exchange.quantization import Quantization
-from terngrad_tf.distribute.exchange.scales import share_scales
 from terngrad_tf.distribute.exchange.sparse_rows import Table
 from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, float_traffic
 from terngrad_tf.distribute.private.replicas.devices import local_tensors
@@ -166,14 +165,17 @@ class Plan:
         indices: Sequence[int],
         step: Any,
         finer: Sequence[int] = (),
+        rounds_rows: bool = False,
     ) -> "Plan":
         """Sorts gradients by how they travel.
 
-        `step` has a value for each local replica; `finer` is as in `batches`.
+        `step` has a value for each local replica; `finer` is as in `batches`; `rounds_rows`: rows
+        are rounded where rounding suits them.
         """
         context = ReductionContext.of(strategy)
         first = [local_tensors(gradient)[0] for gradient in gradients]
         rounded, sparse, floats = _positions(quantization, first, paths, finer)
+        rows = quantization.row_positions(first, paths) if rounds_rows else []
         sparse_bytes = sum(_gathered_bytes(context, gradients[i]) for i in sparse)
         return cls(
             strategy=strategy,
@@ -185,8 +187,8 @@ class Plan:
             paths=paths,
             indices=indices,
             step=local_tensors(step)[0],
-            sparse=sparse,
-            rows=[],
+            sparse=[i for i in sparse if i not in rows],
+            rows=rows,
             floats=floats,
             buckets=rounded,
             finer=list(finer),
@@ -194,12 +196,6 @@ class Plan:
             sparse_bytes=sparse_bytes,
             float_sparse_bytes=sparse_bytes,
         )
-
-    def with_rounded_rows(self) -> "Plan":
-        """The same exchange, whose rows are rounded where rounding suits them."""
-        rows = self.quantization.row_positions(self.first, self.paths)
-        sparse = [i for i in self.sparse if i not in rows]
-        return dataclasses.replace(self, sparse=sparse, rows=rows)
 
     def with_row_bytes(self, received: Any) -> "Plan":
         """The same exchange, of whose `rows` this member received these bytes."""
@@ -260,53 +256,24 @@ class Plan:
         """The gradient of each local replica at a position."""
         return local_tensors(self.gradients[position], self.context.num_local)
 
-    def arrival(self, number: int) -> "Arrival":
+    def bucket(self, number: int) -> Bucket:
         """The bucket of this number, before any scale is shared."""
-        scales = list(local_tensors(self.local_scales.scales[number], self.context.num_local))
-        times = self.local_scales.times[number : number + 1]
-        return Arrival(plan=self, number=number, context=self.context, scales=scales, times=times)
+        positions, quantization = self.buckets[number]
+        scales = local_tensors(self.local_scales.scales[number], self.context.num_local)
+        return Bucket(
+            context=self.context,
+            quantization=quantization,
+            gradients=list(zip(*map(self.local, positions), strict=True)),
+            measured=list(scales),
+            indices=[self.indices[i] for i in positions],
+            step=self.step,
+            number=number,
+        )
 
     def no_noise(self, positions: Sequence[int]) -> list[tf.Tensor]:
         """Zeros like `Bucket.noise` of the gradients at these positions."""
         counts = [len(ternary.block_sizes(_num_elements(self.first[i]))) for i in positions]
         return [tf.zeros([count]) for count in counts]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Arrival:
-    """A bucket whose gradients exist on all local replicas.
-
-    Attributes:
-        scales: `Quantization.local_scales` of each local replica.
-        times: time when the gradients existed; empty if not measured.
-        told: float32 vector that travels beside the scales, or None.
-    """
-
-    plan: Plan
-    number: int
-    context: ReductionContext
-    scales: list[Any]
-    times: list[Any]
-    told: tf.Tensor | None = None
-
-    def share_scales(self) -> tuple[Bucket, tf.Tensor | None]:
-        """Exchanges scales. Returns the bucket, and the largest `told` over all processes."""
-        plan = self.plan
-        positions, quantization = plan.buckets[self.number]
-        rotate = quantization.rotate
-        local = [own[0] for own in self.scales] if rotate else self.scales
-        shared = share_scales(self.context, quantization, local, self.told)
-        bucket = Bucket(
-            context=self.context,
-            quantization=quantization,
-            gradients=list(zip(*map(plan.local, positions), strict=True)),
-            scales=shared.largest,
-            measured=self.scales if rotate else None,
-            noise_of_sums=shared.noise,
-            indices=[plan.indices[i] for i in positions],
-            step=plan.step,
-        )
-        return bucket, shared.told
 
 
 def batches(

@@ -38,8 +38,8 @@ def _is_function(name, value):
 class Quantization(QuantizationOptions):
     """Selects gradients of a model and rounds them to ternary or finer codes.
 
-    The random bits depend only on `seed`, the step, the variable's position in the model and the
-    element.
+    The random bits depend only on `seed`, the step, and the element's place: with rotation, among
+    all that are rounded together, otherwise in its variable, whose position in the model counts.
 
     Example:
     >>> quantization = Quantization(min_size=2)
@@ -131,10 +131,6 @@ class Quantization(QuantizationOptions):
             and max(gradient.shape.num_elements(), 1) >= self.min_size
             and (self.quantize_logits or not self.is_of_logits(paths[position]))
         ]
-
-    def noisy_positions(self, gradients: Sequence[Any], paths: Sequence[str]) -> list[int]:
-        """Returns `ternary_positions` if the variance of rounding is known, else []."""
-        return self.ternary_positions(gradients, paths) if self.rotate else []
 
     def rotation(
         self, shapes: Sequence[Sequence[int]], num_replicas: int

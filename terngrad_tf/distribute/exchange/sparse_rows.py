@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from terngrad_tf.distribute.exchange.buckets import Bucket, ReductionContext, reduce_bucket
 from terngrad_tf.distribute.exchange.quantization import Quantization
-from terngrad_tf.distribute.exchange.scales import share_scales
 from terngrad_tf.distribute.exchange.traffic import WORD_BYTES
 from terngrad_tf.distribute.steps.slices import distinct_rows
 from terngrad_tf.ternary import block_sizes, rows
@@ -140,18 +139,15 @@ class Table:
                 total = tf.ensure_shape(total, self.shape)
                 dense.append([total])
                 measured.append(quantization.local_scales([total], context.num_replicas))
-        shared = share_scales(context, quantization, [own[0] for own in measured])
         bucket = Bucket(
             context=context,
             quantization=quantization,
             gradients=dense,
-            scales=shared.largest,
             measured=measured,
-            noise_of_sums=shared.noise,
             indices=[self.index],
             step=self.step,
         )
-        (sums,), _, noise = reduce_bucket(bucket, self.wire)
+        (sums,), _, noise = reduce_bucket(bucket.with_shared_scales(), self.wire)
         return tf.reshape(sums[0], [self.shape[0], self.width]), noise[0] if noise else None
 
 

@@ -83,11 +83,6 @@ def float_traffic(num_bytes: int, num_members: int) -> Traffic:
     return Traffic("float32", num_members, size, size)
 
 
-def sparse_traffic(received_bytes: int, float32_bytes: int, num_members: int) -> Traffic:
-    """Returns the traffic of sparse gradients."""
-    return Traffic("float32", num_members, received_bytes, float32_bytes)
-
-
 def scales_travel_to_all(num_scales: int, num_members: int) -> bool:
     """Returns True if each member sends its scales to all others, see `scales`."""
     return num_members <= 3 or num_scales * num_members <= _FEW_SCALES

@@ -207,10 +207,9 @@ class DiLoCo(interface.LocalStepsOptimizer):
         In a cluster all processes call it, outside of `strategy.run`, after the same number of
         steps (with `sync_seconds`, steps of `fit`).
         """
-        steps = self.steps_since_exchange if self.built else 0
-        if steps:
+        if self.built and self.steps_since_exchange:
             with places.at("an exchange of local steps"):
-                self._schedule.synchronize(steps)
+                self._schedule.synchronize()
 
     def save_own_variables(self, store: Any) -> None:
         """Saves shared counters and the state of every replica to a `.keras` file."""

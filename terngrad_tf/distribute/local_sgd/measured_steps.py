@@ -74,8 +74,8 @@ class MeasuredSteps(FitSchedule):
             self.synchronize()
         return self._agreed(logs, is_due or is_first)
 
-    def synchronize(self, steps: int | None = None) -> None:
-        """Exchanges all changes since the last exchange; `steps` is unused."""
+    def synchronize(self) -> None:
+        """Exchanges all changes since the last exchange."""
         start = time.perf_counter()
         with self._updates.strategy.scope():
             self._exchange()

@@ -66,25 +66,26 @@ class OuterUpdates:
         count = self.strategy.num_replicas_in_sync
         return [[change / count for change in of_replicas] for of_replicas in changes]
 
-    def apply(self, group: int, changes: Sequence[Any], are_summed: bool = False) -> None:
+    def apply(self, group: int, changes: Sequence[Any], noise: Sequence[Any] | None = None) -> None:
         """Updates the shared weights of a group by `changes`.
 
-        If `are_summed`, these are the sums over all replicas, values with a tensor on each local
-        device; otherwise they are exchanged here.
+        With `noise`, the variance by rounding of each, or None where unknown, these are the sums
+        over all replicas, values with a tensor on each local device. Otherwise they are exchanged
+        here.
         """
         if self._exchanges is not None:
             iterations: Any = self.outer.iterations
             iterations.assign(self._exchanges[group])
             self._exchanges.assign_add(tf.one_hot(group, len(self.groups), dtype=tf.int64))
-        if not are_summed:
+        if noise is None:
             changes = [private.per_replica(of_replicas) for of_replicas in changes]
         extended = self.strategy.extended
         update = tf.autograph.experimental.do_not_convert(self._update_replica)
-        extended.call_for_each_replica(update, args=(group, changes, are_summed))
+        extended.call_for_each_replica(update, args=(group, changes, noise))
         if group == len(self.groups) - 1:
             extended.average_statistics()
 
-    def _update_replica(self, group, changes, are_summed):
+    def _update_replica(self, group, changes, noise):
         as_gradients = changes_as_gradients(self.selection.are_of_one_size)
-        with self.views.shared_values(), local_updates() if are_summed else as_gradients:
+        with self.views.shared_values(), as_gradients if noise is None else local_updates(noise):
             self.outer.apply(changes, [self._weights[i] for i in self.groups[group]])

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute import private
+from terngrad_tf.distribute.exchange.buckets import ReductionContext
 from terngrad_tf.distribute.local_sgd.background import BackgroundFunctions
 from terngrad_tf.distribute.local_sgd.fragments import Turns
 from terngrad_tf.distribute.local_sgd.outer_updates import OuterUpdates
@@ -50,6 +51,8 @@ class OverlappedExchange(WaitedExchange):
         self._copies = copies
         self._alpha = alpha
         self._background = BackgroundFunctions()
+        # Positions in each group of changes whose sums have known noise.
+        self._noisy: dict[int, list[int]] = {}
         # Not saved.
         self._started = PlainVariable("started_exchanges", np.zeros(len(updates.groups), bool))
 
@@ -74,8 +77,8 @@ class OverlappedExchange(WaitedExchange):
         """Adds to a step the end of a group's exchange."""
         updates = self.updates
         brought = updates.views.own_tensors(group)
-        sums = self._sums(group, updates.step(group), brought)
-        updates.apply(group, sums, are_summed=True)
+        sums, noise = self._sums(group, updates.step(group), brought)
+        updates.apply(group, sums, noise)
         updates.views.mix(group, self._alpha)
 
     def forget(self) -> None:
@@ -85,7 +88,7 @@ class OverlappedExchange(WaitedExchange):
         self._started.assign(tf.zeros([len(self.updates.groups)], tf.bool))
 
     def _sums(self, group, step, brought):
-        """Values with the sum of the changes of each weight on each local device.
+        """Values with the sum of the changes of each weight on each local device, and their noise.
 
         `brought` are tensors that exist when the step can only wait.
         """
@@ -99,9 +102,13 @@ class OverlappedExchange(WaitedExchange):
             with tf.control_dependencies(brought):
                 return self._background.result(group)
 
-        sums = wait() if timer is None else timer.measure(brought, wait, steps=1)
+        results = wait() if timer is None else timer.measure(brought, wait, steps=1)
         self._started.assign(self._started_but(started, group, False))
-        return [private.mirrored(self._on_devices(total)) for total in sums]
+        context = ReductionContext.of(self.updates.strategy)
+        values = [private.mirrored(context.on_all_devices(tensor)) for tensor in results]
+        count = len(self.updates.groups[group])
+        noise = dict(zip(self._noisy[group], values[count:], strict=True))
+        return values[:count], [noise.get(i) for i in range(count)]
 
     def _add(self, group):
         """Traces an exchange here, not in the thread: all processes trace in the same order."""
@@ -114,10 +121,12 @@ class OverlappedExchange(WaitedExchange):
             changes = [[v.read_value() for v in self._copies_of(i)] for i in positions]
             as_gradients = changes_as_gradients(updates.selection.are_of_one_size)
             with updates.strategy.scope(), as_gradients:
-                sums = private.sum_of_replicas(
+                sums, noise = private.sum_of_replicas(
                     updates.strategy, updates.outer, changes, positions, step
                 )
-            return [private.local_tensors(total)[0] for total in sums]
+            self._noisy[group] = [i for i, value in enumerate(noise) if value is not None]
+            values = [*sums, *(noise[i] for i in self._noisy[group])]
+            return [private.local_tensors(value)[0] for value in values]
 
         # Distinguishes collectives that run concurrently.
         exchange.__name__ = f"exchange_under_way_{next(_numbers)}"
@@ -137,11 +146,3 @@ class OverlappedExchange(WaitedExchange):
     def _started_but(self, started, group, value):
         is_group = tf.range(len(self.updates.groups)) == group
         return tf.where(is_group, value, started)
-
-    def _on_devices(self, total):
-        copies = {}
-        devices = self.updates.strategy.extended.worker_devices
-        for device in dict.fromkeys(devices):
-            with tf.device(device):
-                copies[device] = tf.identity(total)
-        return [copies[device] for device in devices]

@@ -140,8 +140,8 @@ class PacedSteps(FitSchedule):
             self.synchronize()
         return self._agreed(self._latest, is_due or is_first)
 
-    def synchronize(self, steps: int | None = None) -> None:
-        """Exchanges the changes, and begins a round; `steps` is unused."""
+    def synchronize(self) -> None:
+        """Exchanges the changes, and begins a round."""
         counts_of_replicas = private.local_tensors(self._counts)
         # Waits for the queued steps of a GPU.
         found = [counts.numpy() for counts in counts_of_replicas]

@@ -34,7 +34,7 @@ class Schedule:
         """True if replicas take a group's shared values before the next step."""
         raise NotImplementedError
 
-    def synchronize(self, steps: int) -> None:
+    def synchronize(self) -> None:
         """Exchanges, outside of a step, the changes since the last exchange."""
 
     def run_step(self, step: Callable[[], Any], size: int) -> Any:
@@ -128,8 +128,9 @@ class StepSchedule(Schedule):
         """True if replicas take a group's shared values before the next step."""
         return self._turns.is_renewed_after(tf.convert_to_tensor(self._steps), group)
 
-    def synchronize(self, steps: int) -> None:
+    def synchronize(self) -> None:
         """Ends the exchange under way, then exchanges the groups that changed."""
+        steps = int(self._steps.numpy())
         with self._exchange.updates.strategy.scope():
             under_way = self._turns.under_way_after(steps)
             if under_way is not None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -25,14 +25,24 @@ def _within(name: str, value: Any) -> Iterator[None]:
         setattr(_state, name, previous)
 
 
-def local_updates() -> contextlib.AbstractContextManager[None]:
-    """Context of a replica in which optimizers update its weights by its own gradients."""
-    return _within("are_local", True)
+def local_updates(noise: Sequence[Any] = ()) -> contextlib.AbstractContextManager[None]:
+    """Context of a replica in which optimizers exchange no gradients.
+
+    Args:
+        noise: variance by rounding of each gradient, or None where unknown, if gradients are
+            reduced already. By default they are the replica's own.
+    """
+    return _within("noise", list(noise))
 
 
 def updates_are_local() -> bool:
     """True if optimizers exchange no gradients."""
-    return bool(getattr(_state, "are_local", False))
+    return getattr(_state, "noise", None) is not None
+
+
+def noise_of_updates() -> list[Any]:
+    """Returns the `noise` of `local_updates`."""
+    return getattr(_state, "noise", None) or []
 
 
 def changes_as_gradients(are_of_one_size: bool) -> contextlib.AbstractContextManager[None]:

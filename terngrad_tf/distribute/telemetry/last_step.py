@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from terngrad_tf.distribute.exchange.observer import Observer
 from terngrad_tf.distribute.exchange.plan import Plan
-from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic, sparse_traffic
+from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, Traffic
 from terngrad_tf.distribute.steps.plain_variable import PlainVariable
 
 
@@ -115,4 +115,4 @@ class _Exchanges:
         if streams is not None and streams[0] == traffic:
             received = traffic.received_bytes + streams[1]
             traffic = dataclasses.replace(traffic, received_bytes=received)
-        return traffic + sparse_traffic(received_bytes, float32_bytes, traffic.num_members)
+        return traffic + Traffic("float32", traffic.num_members, received_bytes, float32_bytes)

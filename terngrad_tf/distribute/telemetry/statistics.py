@@ -54,7 +54,7 @@ class _Record(Observer):
         self._freq = freq
         self._paths = dict(zip(plan.indices, plan.paths, strict=True))
 
-    def scales_shared(self, bucket, heard):
+    def scales_shared(self, bucket):
         """Adds to the step a record of the first local replica's gradients."""
         step, scales = tf.cast(bucket.step, tf.int64), _scales_of_tensors(bucket)
         # `keep` lives as long as the step, and must not hold the bucket's tensors.

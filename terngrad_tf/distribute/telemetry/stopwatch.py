@@ -10,7 +10,7 @@ import tensorflow as tf
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.exchange.buckets import Bucket
 from terngrad_tf.distribute.exchange.observer import Observer
-from terngrad_tf.distribute.exchange.plan import Arrival, Plan
+from terngrad_tf.distribute.exchange.plan import Plan
 from terngrad_tf.distribute.exchange.traffic import WORD_BYTES
 
 PHASES = ("scale", "encode", "exchange", "decode")
@@ -33,13 +33,14 @@ class Watch(Observer):
         """Stops the clock."""
         return self._laps[-1].end(sums)
 
-    def bucket_ready(self, arrival: Arrival) -> Arrival:
+    def bucket_ready(self, bucket: Bucket) -> Bucket:
         """Starts the clock for a bucket."""
-        lap = Lap(arrival.context, arrival.scales, arrival.times)
+        times = self._plan.local_scales.times[bucket.number : bucket.number + 1]
+        lap = Lap(bucket.context, bucket.measured, times)
         self._laps.append(lap)
-        return dataclasses.replace(arrival, context=lap.context, scales=list(lap.brought))
+        return dataclasses.replace(bucket, context=lap.context, measured=list(lap.brought))
 
-    def scales_shared(self, bucket: Bucket, heard: tf.Tensor | None) -> Bucket:
+    def scales_shared(self, bucket: Bucket) -> Bucket:
         """Notes which messages held scales."""
         self._laps[-1].scales_shared()
         return bucket

@@ -7,9 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf.distribute.exchange.traffic import ring_bytes
+from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, ring_bytes
 
-_WORD_BYTES = 4
 # In floats; no larger message follows one that takes `_LONG_SECONDS`.
 _SIZES = (20_000, 70_000, 250_000, 900_000, 2_000_000)
 _LONG_SECONDS = 0.08
@@ -42,7 +41,7 @@ def measure(processes: Any) -> Link:
         seconds = of_slowest(own)
         if seconds > _LONG_SECONDS:
             break
-    received = ring_bytes(_WORD_BYTES * size, processes.size)
+    received = ring_bytes(WORD_BYTES * size, processes.size)
     return Link(max(seconds - message, 1e-9) / received, message)
 
 

@@ -113,17 +113,15 @@ class _Timing(Observer):
         self._heard = None
         self._start = None
 
-    def bucket_ready(self, arrival):
+    def bucket_ready(self, bucket):
         """Sends the trial's message with the first bucket's scales."""
-        if arrival.number:
-            return arrival
-        return dataclasses.replace(arrival, told=self._trial.told())
+        return bucket if bucket.number else dataclasses.replace(bucket, told=self._trial.told())
 
-    def scales_shared(self, bucket, heard):
+    def scales_shared(self, bucket):
         """Starts the clock when the first bucket's scales exist."""
-        if heard is None:
+        if bucket.told is None:
             return bucket
-        self._heard = heard
+        self._heard = bucket.told
         self._start, (scales,) = private.stamped([bucket.scales])
         return dataclasses.replace(bucket, scales=scales)
 

@@ -2,7 +2,7 @@
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -48,16 +48,10 @@ def reduce_chunk(words: tf.Tensor, base_in: int = 3, *, base_out: int) -> tf.Ten
 
 
 @functools.cache
-def cut(base: int) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns the function that cuts words of a base into parts, compiled once for all users."""
-    return compiled.compiled(digit_split.of_base(base).cut)
-
-
-@functools.cache
 def _summer(senders, chunk, base_in, base_out):
     del senders  # selects the trace
     split = digit_split.of_base(base_in)
-    of_words = cut(base_in)
+    of_words = digit_split.cutter(base_in)
 
     @compiled.compiled
     def add(parts):
@@ -155,7 +149,7 @@ def _sum_statistics(senders, chunk, base, largest):
     """Returns a function of words to `[3, chunk]`: largest size, sizes and squares of the sums."""
     del senders, chunk  # select the trace
     split = digit_split.of_base(base)
-    of_words = cut(base)
+    of_words = digit_split.cutter(base)
 
     @compiled.compiled
     def statistics(parts):
@@ -233,7 +227,7 @@ def _keys(seed, step, stream):
 def _rounder(senders, chunk, base, base_out, rounding):
     del senders  # selects the trace
     split = digit_split.of_base(base)
-    of_words = cut(base)
+    of_words = digit_split.cutter(base)
     largest = rounding.num_replicas * rounding.levels
 
     @compiled.compiled

@@ -29,8 +29,8 @@ def decode(
         shapes: T static shapes.
         dtypes: T floating-point types; the result is computed in float32 and cast.
         base: base given to `encode`.
-        total_bias: total number of replicas in the words, since codes are stored as code + 1: K for
-            words of single replicas, otherwise the sum of the weights.
+        total_bias: codes are stored as code + L: L times the number of replicas in the words, which
+            is K for words of single replicas, otherwise the sum of the weights.
         weights: K positive integers w_k, such as `trit_values`. Default 1.
 
     Returns:
@@ -71,8 +71,8 @@ def decode_chunks(
     """Decodes sums that M owners computed chunk by chunk.
 
     The W words of `encode` in base `base_in`, padded to `M * chunk_words`, were cut into M chunks;
-    owner m turned chunk m of all senders into row m of `words` with `reduce_chunk` (or with
-    `requantize_chunk`, if `base_out` is 3 and `total_bias` 1).
+    owner m turned chunk m of all senders into row m of `words` with `reduce_chunk`, or with
+    `requantize_chunk`, whose digits are codes again.
 
     Args:
         words: int32 tensor [M, num_words(digits_per_word(base_in) * chunk_words, base_out)].
@@ -82,7 +82,7 @@ def decode_chunks(
         chunk_words: number of words of a chunk.
         base_in: base of the words that were summed.
         base_out: base of the sums.
-        total_bias: number of replicas summed, which is subtracted from each digit.
+        total_bias: subtracted from each digit, see `decode`; after `requantize_chunk` L.
         owner_scales: float32 tensor [M, T], further factors of owners' digits. Default 1.
 
     Returns:
@@ -122,8 +122,7 @@ def _static(shapes, dtypes):
 @functools.cache
 def _decoder(weights, shapes, dtypes, base, total_bias):
     """Returns the function for these tensors: words to parts, parts to values, one loop each."""
-    split = digit_split.of_base(base)
-    cut = compiled.compiled(split.cut)
+    split, cut = digit_split.of_base(base), digit_split.cutter(base)
     digits = functools.partial(split.sum_digits, weights=weights)
     tensors_of = _Segments(shapes, dtypes, base).decoder(digits, total_bias)
     return tf.function(lambda words, scales: tensors_of(cut(words), scales), autograph=False)
@@ -131,8 +130,7 @@ def _decoder(weights, shapes, dtypes, base, total_bias):
 
 @functools.cache
 def _chunks_decoder(owners, shapes, dtypes, chunk_words, base_in, base_out, total_bias):
-    split = digit_split.of_base(base_out)
-    cut = compiled.compiled(split.cut)
+    split, cut = digit_split.of_base(base_out), digit_split.cutter(base_out)
     count = codec.digits_per_word(base_in)
     to_int32 = functools.partial(tf.cast, dtype=tf.int32)
     tensors_of = _Segments(shapes, dtypes, base_in, chunk_words).decoder(to_int32, total_bias)

@@ -8,12 +8,13 @@ short loop computes all digits.
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.ternary import codec
+from terngrad_tf.ternary.fused import compiled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,3 +91,9 @@ def of_base(base: int) -> DigitSplit:
         size += 1
     count = -(-digits // size)
     return DigitSplit(base, count, -(-digits // count))
+
+
+@functools.cache
+def cutter(base: int) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns the function that cuts words of a base into parts, compiled once for all users."""
+    return compiled.compiled(of_base(base).cut)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from terngrad_tf.ternary import codec
-from terngrad_tf.ternary.fused import chunks, compiled, digit_split
+from terngrad_tf.ternary.fused import compiled, digit_split
 
 
 def sum_errors(
@@ -53,7 +53,7 @@ def _errors(senders, chunk, base, num_replicas, levels):
     """Returns a function of words and scales to the sum of the errors in each word, `[chunk]`."""
     del senders, chunk  # select the trace
     split = digit_split.of_base(base)
-    cut = chunks.cut(base)
+    cut = digit_split.cutter(base)
 
     @compiled.compiled
     def errors(parts, scales):

@@ -64,7 +64,7 @@ def sum_to_trits(
 def _adder(columns, weights, count):
     split = digit_split.of_base(BASE)
     values = trit_values(count)
-    cut = compiled.compiled(split.cut)
+    cut = digit_split.cutter(BASE)
 
     @compiled.compiled
     def trits(parts):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from absl.testing import parameterized
 
 from terngrad_tf.distribute import DiLoCo, Quantization, TernaryAllReduce, TernGradStrategy
-from terngrad_tf.distribute.exchange import buckets, scales, wires
+from terngrad_tf.distribute.exchange import buckets, wires
 from tests import runs
 from tests.distribute import processes, strategy_options
 from tests.distribute.exchange.thread_processes import ThreadProcesses, in_threads
@@ -52,18 +52,15 @@ def reduce_in_threads(wire, num_processes, num_local, quantization):
 
 
 def bucket_of(context, quantization, gradients):
-    measured = [quantization.local_scales(g) for g in gradients]
-    shared = scales.share_scales(context, quantization, [own[0] for own in measured])
-    return buckets.Bucket(
+    bucket = buckets.Bucket(
         context=context,
         quantization=quantization,
         gradients=gradients,
-        scales=shared.largest,
-        noise_of_sums=shared.noise,
+        measured=[quantization.local_scales(g) for g in gradients],
         indices=list(range(len(SHAPES))),
         step=tf.constant(3),
-        measured=measured,
     )
+    return bucket.with_shared_scales()
 
 
 class WiresTest(parameterized.TestCase, tf.test.TestCase):

@@ -1,5 +1,6 @@
 """Tests of the variance that rounding adds to rotated gradients."""
 
+import dataclasses
 import sys
 
 import numpy as np
@@ -9,7 +10,7 @@ from absl.testing import parameterized
 
 from terngrad_tf import ternary
 from terngrad_tf.distribute import Quantization
-from terngrad_tf.distribute.exchange import buckets, scales
+from terngrad_tf.distribute.exchange import buckets
 
 BLOCK = 1024
 
@@ -19,20 +20,17 @@ def squared_errors(quantization, gradients, num_steps, wire="auto"):
     count = len(gradients)
     context = buckets.ReductionContext(["CPU:0"] * count, count, None)
     local = [[tf.constant(g, tf.float32)] for g in gradients]
-    measured = [quantization.local_scales(g) for g in local]
-    shared = scales.share_scales(context, quantization, [own[0] for own in measured])
+    first = buckets.Bucket(
+        context=context,
+        quantization=quantization,
+        gradients=local,
+        measured=[quantization.local_scales(g) for g in local],
+        indices=[0],
+        step=tf.constant(0),
+    ).with_shared_scales()
     errors, variances = [], []
     for step in range(num_steps):
-        bucket = buckets.Bucket(
-            context=context,
-            quantization=quantization,
-            gradients=local,
-            scales=shared.largest,
-            noise_of_sums=shared.noise,
-            indices=[0],
-            step=tf.constant(step),
-            measured=measured,
-        )
+        bucket = dataclasses.replace(first, step=tf.constant(step))
         ((total, *_),), _, noise = buckets.reduce_bucket(bucket, wire)
         errors.append(np.square(total.numpy() - np.sum(gradients, 0)))
         variances.append(ternary.spread(noise[0], gradients[0].shape).numpy())

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from terngrad_tf.distribute import Quantization
 from terngrad_tf.distribute.exchange import buckets, wires
-from terngrad_tf.distribute.exchange.scales import share_scales
 from terngrad_tf.distribute.exchange.traffic import float_traffic
 from terngrad_tf.distribute.exchange.wires import registry, streams
 from terngrad_tf.distribute.exchange.wires.sparse import Sparse
@@ -29,15 +28,15 @@ QUICK = ("allgather", "sparse_bidirectional")
 
 
 def bucket_of(context, quantization, gradients):
-    local_scales = [quantization.local_scales(g) for g in gradients]
-    return buckets.Bucket(
+    bucket = buckets.Bucket(
         context=context,
         quantization=quantization,
         gradients=gradients,
-        scales=share_scales(context, quantization, local_scales).largest,
+        measured=[quantization.local_scales(g) for g in gradients],
         indices=range(len(SHAPES)),
         step=tf.constant(3),
     )
+    return bucket.with_shared_scales()
 
 
 def reduce_in_threads(wire, num_processes, num_local, quantization):

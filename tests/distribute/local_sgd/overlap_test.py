@@ -208,6 +208,30 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         first, second = GROUPS[2]
         self.assertEqual(changed, [[], [], first, [], second, [], first, [], second])
 
+    def test_the_outer_optimizer_gets_the_same_codes_and_noise(self):
+        found = []
+
+        class Look(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch, logs=None):
+                if batch == 3 + overlap:
+                    averages = [average.numpy() for average in outer.rounding_noise.averages]
+                    found.append((strategy.traffic, averages))
+
+        for overlap in (0, 2):
+            strategy = terngrad_tf.TernGradStrategy(num_nodes=2)
+            with strategy.scope():
+                model = network()
+                # All its gradients have codes of 4 bits.
+                outer = keras.optimizers.Muon(0.1)
+                model.compile(DiLoCo(SGD(0.1), 4, outer=outer, overlap=overlap), "mse")
+            x, y = data(24)
+            model.fit(x, y, batch_size=4, shuffle=False, verbose=0, callbacks=[Look()])
+        (traffic, waited), (traffic_beside, beside) = found
+        self.assertEqual(traffic_beside, traffic)
+        for one, other in zip(waited, beside, strict=True):
+            self.assertGreater(one.min(), 0)
+            self.assertAllEqual(one, other)
+
     @pytest.mark.slow
     def test_a_replica_without_examples_applies_the_exchange(self):
         """An exchange ends in the last step, in which half of the replicas have no examples."""

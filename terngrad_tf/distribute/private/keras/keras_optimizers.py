@@ -41,7 +41,7 @@ from terngrad_tf.distribute.private.replicas.merging import merge
 from terngrad_tf.distribute.private.replicas.padding import mask_gradients
 from terngrad_tf.distribute.private.strategies.cross_device_ops import gradient_ops
 from terngrad_tf.distribute.private.strategies.strategies import is_own
-from terngrad_tf.distribute.steps.contexts import updates_are_local
+from terngrad_tf.distribute.steps.contexts import noise_of_updates, updates_are_local
 from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 
 _Optimizer = keras_base_optimizer.BaseOptimizer
@@ -58,8 +58,8 @@ class _Update:
         self.variables = list(variables)
         # A replica's own steps use its own gradient only.
         self.is_reduced = updates_are_local()
-        # Variance by rounding of each reduced gradient; None if unknown.
-        self.noise = None
+        # Variance by rounding of each reduced gradient; None where unknown.
+        self.noise = noise_of_updates()
 
 
 def _update_of(optimizer):
@@ -103,7 +103,7 @@ def sum_of_replicas(
     gradients: Sequence[Sequence[Any]],
     indices: Sequence[int],
     step: Any,
-) -> list[Any]:
+) -> tuple[list[Any], list[Any]]:
     """Sums gradients over replicas like `sum_gradients`, in cross-replica context.
 
     Does not measure how long processes wait.
@@ -114,22 +114,30 @@ def sum_of_replicas(
         step: integer scalar tensor that selects the random bits, with `indices`.
 
     Returns:
-        T values with the sum on each local device.
+        As `TernaryAllReduce.reduce_gradients`.
     """
     op = gradient_ops(strategy)
     all_paths = variable_paths(optimizer._trainable_variables)
     op.check_context(all_paths)
     paths = [all_paths[index] for index in indices]
-    op.choose_mode(strategy, [of_replicas[0] for of_replicas in gradients], paths)
+    first = [of_replicas[0] for of_replicas in gradients]
+    finer = _finer_positions(optimizer, op, first, paths)
+    op.choose_mode(strategy, first, paths, finer)
     scales = []
     for device, own in zip(
         strategy.extended.worker_devices, zip(*gradients, strict=True), strict=True
     ):
         with tf.device(device):
-            scales.append(op.local_scales(own, paths, strategy.num_replicas_in_sync))
+            scales.append(op.local_scales(own, paths, strategy.num_replicas_in_sync, finer))
     values = [per_replica(tensors) for tensors in gradients]
-    sums, _ = op.reduce_gradients(strategy, values, per_replica(scales), paths, indices, step)
-    return sums
+    return op.reduce_gradients(strategy, values, per_replica(scales), paths, indices, step, finer)
+
+
+def _finer_positions(optimizer, op, gradients, paths):
+    """Returns the positions of gradients whose noise would harm the optimizer's steps."""
+    if takes_orthogonal_steps(optimizer):
+        return range(len(gradients))
+    return op.symbol_positions(gradients, paths)
 
 
 @patch(_Optimizer, "_backend_apply_gradients")
@@ -147,14 +155,15 @@ def _note_update(stock, self, grads, trainable_variables):
 def _clip_the_sum(stock, self, grads):
     """Exchanges gradients before clipping; see the module's docstring."""
     update = _update_of(self)
-    if update is None or update.is_reduced:
+    if update is None or (update.is_reduced and not update.noise):
         return stock(self, grads)
-    reduced = sum_gradients(self, grads, update.variables)
-    update.is_reduced = True
+    if not update.is_reduced:
+        grads = sum_gradients(self, grads, update.variables)
+        update.is_reduced = True
     noise = update.noise
     if self.clipnorm or self.global_clipnorm or self.clipvalue:
-        reduced, noise = _clip_sums(self, stock, reduced, noise)
-    return with_noise(self, reduced, noise, update.variables)
+        grads, noise = _clip_sums(self, stock, grads, noise)
+    return with_noise(self, grads, noise, update.variables)
 
 
 @patch(_TFOptimizer, "_all_reduce_sum_gradients")
@@ -184,7 +193,7 @@ def _reduce_with_op(stock, self, grads_and_vars):
     # Copies, which `reduce` must not get: gradients made outside replicas count once.
     own = [*map(with_static_shape, gradients, shapes)]
     step = tf.convert_to_tensor(self.iterations)
-    finer = range(len(own)) if takes_orthogonal_steps(self) else op.symbol_positions(own, paths)
+    finer = _finer_positions(self, op, own, paths)
 
     def reduce(strategy, gradients, scales, step):
         gradients = [*map(with_static_shape, gradients, shapes)]

@@ -124,12 +124,14 @@ def with_noise(
     kept = getattr(optimizer, "rounding_noise", None)
     if kept is None:
         return list(gradients)
-    kept.is_current = any(n is not None for n in noise)
     indices = [optimizer._get_variable_index(variable) for variable in variables]
+    noise = [None if kept.average_of(i) is None else n for i, n in zip(indices, noise, strict=True)]
+    if set(kept.indices) & set(indices):
+        kept.is_current = any(n is not None for n in noise)
     return [
         # Rows of rounded gradients are distinct.
-        g if n is None or kept.average_of(i) is None else Rounded(as_dense(g, v.shape), n)
-        for g, n, i, v in zip(gradients, noise, indices, variables, strict=True)
+        g if n is None else Rounded(as_dense(g, v.shape), n)
+        for g, n, v in zip(gradients, noise, variables, strict=True)
     ]
 
 
@@ -145,12 +147,12 @@ def _keep_noise(stock, self, variables):
     stock(self, variables)
     strategy, update = self._distribution_strategy, update_of(self)
     op = None if strategy is None or update is None else gradient_ops(strategy)
-    # Gradients of local steps are not exchanged.
-    if op is None or (is_own(strategy) and strategy.extended.makes_own_variables):
+    # Without rotation the variance is not known; gradients of local steps are not exchanged.
+    is_known = op is not None and op.quantization.rotate
+    if not is_known or (is_own(strategy) and strategy.extended.makes_own_variables):
         return
     weights = [v.value if isinstance(v, keras.Variable) else v for v in variables]
-    positions = op.quantization.noisy_positions(weights, variable_paths(variables))
-    positions = [i for i in positions if update.suits(self, variables[i])]
+    positions = op.quantization.ternary_positions(weights, variable_paths(variables))
     if positions:
         self.rounding_noise = RoundingNoise(self, weights, positions, update.num_averages(self))
 

@@ -53,11 +53,6 @@ class Update:
         """Returns the number of averages of noise that an optimizer needs."""
         return 1
 
-    @classmethod
-    def suits(cls, optimizer: Any, weight: Any) -> bool:
-        """Returns True if the optimizer keeps squares of a weight's gradients."""
-        return True
-
     @property
     def recursions(self) -> list[tuple[Any, Any]]:
         """Decay and share of each average of noise."""

@@ -278,6 +278,22 @@ class WhatIsCorrectedTest(parameterized.TestCase, tf.test.TestCase):
             self.assertAllClose(np.sort(average[0]), 0.001 * noise, rtol=1e-4)
             self.assertAllEqual(never.rounding_noise.averages[i], np.zeros(average.shape))
 
+    def test_an_update_of_float_gradients_alone_leaves_the_averages(self):
+        strategy = TernGradStrategy(2, quantization=Quantization(min_size=4))
+        with strategy.scope():
+            kernel, bias = keras.Variable(tf.zeros([4])), keras.Variable(tf.zeros([2]))
+            optimizer = optimizers.Adam(0.1)
+            optimizer.build([kernel, bias])
+
+        def apply():
+            optimizer.apply([tf.constant([1.0, 2.0, 3.0, 4.0])], [kernel])
+            optimizer.apply([tf.ones([2])], [bias])
+
+        tf.function(lambda: strategy.run(apply))()
+        store = {}
+        optimizer.rounding_noise.save_own_variables(store)
+        self.assertGreater(store["0"].min(), 0)
+
     @pytest.mark.slow
     def test_rows_of_embeddings_have_noise_as_whole_tensors(self):
         def row_and_noise(**options):
