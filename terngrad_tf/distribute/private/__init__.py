@@ -28,11 +28,12 @@ from terngrad_tf.distribute.private.keras.keras_optimizers import sum_gradients,
 from terngrad_tf.distribute.private.keras.keras_training import (
     in_keras_step,
     keras_step,
-    unscale_loss,
 )
+from terngrad_tf.distribute.private.keras.losses import unscale_loss
 from terngrad_tf.distribute.private.keras.resuming import exit_after_fit, forget_resumed, resume_fit
 from terngrad_tf.distribute.private.keras.rounding_noise import noise_variables
 from terngrad_tf.distribute.private.keras.scopes import watch_scope
+from terngrad_tf.distribute.private.keras.step_results import losses_as_parts
 from terngrad_tf.distribute.private.patches import install_patches, uninstall_patches
 from terngrad_tf.distribute.private.replicas import padded_reductions  # noqa: F401
 from terngrad_tf.distribute.private.replicas.accumulators import accumulators_of
@@ -90,6 +91,7 @@ __all__ = [
     "is_own",
     "keras_step",
     "local_tensors",
+    "losses_as_parts",
     "mask_gradients",
     "merge",
     "merges_in_xla_context",

@@ -54,15 +54,17 @@ class SubspaceTrainingMixin(_Base):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         # With the values before the step, dropout repeats its masks.
         state = [tf.identity(v.value) for v in self.non_trainable_variables]
-        with tf.GradientTape() as tape:
-            predictions = self(x, training=True)
-            loss = self.compute_loss(x, y, predictions, sample_weight, training=True)
+        with private.losses_as_parts():
+            with tf.GradientTape() as tape:
+                predictions = self(x, training=True)
+                loss = self.compute_loss(x, y, predictions, sample_weight, training=True)
+            mean = private.unscale_loss(loss)
         gradients = tape.gradient(loss, self.trainable_variables)
         optimizer.step(loss, gradients, self._loss_at, (x, y, sample_weight, state))
         for metric in self.metrics:
             if metric.name == "loss":
                 num_examples = tf.shape(tf.nest.flatten(x)[0])[0]
-                metric.update_state(private.unscale_loss(loss), sample_weight=num_examples)
+                metric.update_state(mean, sample_weight=num_examples)
         return self.compute_metrics(x, y, predictions, sample_weight=sample_weight)
 
     def _loss_at(self, values, data):

@@ -10,21 +10,17 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.src.backend.tensorflow import trainer as keras_tf_trainer
-from keras.src.losses import loss as keras_loss
 
 from terngrad_tf.common.last_line import is_interrupt
 from terngrad_tf.distribute.private.data.epochs import first_batch
-from terngrad_tf.distribute.private.keras.loss_scale import note_scaled
 from terngrad_tf.distribute.private.keras.step_results import (
     averaged,
     has_own_step,
-    note_scaled_loss,
     noting_metrics,
 )
 from terngrad_tf.distribute.private.keras_names import TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.devices import local_tensors
-from terngrad_tf.distribute.private.replicas.padding import current_padding
 from terngrad_tf.distribute.private.replicas.random_seeds import SEED_STRIDE
 from terngrad_tf.distribute.private.strategies.strategies import is_own
 from terngrad_tf.distribute.steps.contexts import keras_loop, optimizer_of_local_step
@@ -145,29 +141,6 @@ def _choose_weights(model):
         with model.distribute_strategy.scope():
             model.optimizer.build(model.trainable_variables)
     local.claim_weights()
-
-
-@patch(keras_loss, "scale_loss_for_distribution")
-def _scale_loss(stock, value):
-    """Weights a replica's mean loss by its share of the batch's examples.
-
-    Keras divides by the number of replicas, wrong for batches that do not divide evenly.
-    """
-    share = current_padding().share
-    scaled = stock(value) if share is None else value * tf.cast(share, value.dtype)
-    return note_scaled(note_scaled_loss(scaled))
-
-
-@patch(keras_loss, "unscale_loss_for_distribution")
-def _unscale_loss(stock, value):
-    """Undoes `_scale_loss`."""
-    share = current_padding().share
-    return stock(value) if share is None else value / tf.cast(share, value.dtype)
-
-
-def unscale_loss(loss: tf.Tensor) -> tf.Tensor:
-    """Returns a replica's mean loss from its part of the global loss, for Keras' metrics."""
-    return keras_loss.unscale_loss_for_distribution(loss)
 
 
 @patch(keras_tf_trainer, "reduce_per_replica")

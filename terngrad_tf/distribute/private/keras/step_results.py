@@ -1,15 +1,15 @@
 """Combines the numbers that a model's own `train_step` or `test_step` returns on all replicas.
 
 Keras shows the mean over replicas of the last step's results. Without a strategy, a number is a
-mean over a whole batch. So a replica's number is weighted by its examples, and losses that Keras
-scaled for a sum over replicas are summed.
+mean over a whole batch. So a replica's number is weighted by its examples, and losses are a
+replica's mean: only their gradients are scaled for the sum over replicas.
 """
 
 import contextlib
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -28,10 +28,9 @@ _metrics_returned = weakref.WeakKeyDictionary()
 
 
 class _Seen:
-    """Tensors created in a replica's step that are not means over its examples."""
+    """Results of metrics in a replica's step."""
 
     def __init__(self):
-        self.scaled_losses = []
         self._results = []
 
     def note_result(self, metric, result):
@@ -43,18 +42,41 @@ class _Seen:
         return next((found for result, found in self._results if result is value), None)
 
 
-def note_scaled_loss(loss: tf.Tensor) -> tf.Tensor:
-    """Notes that replicas' values of a loss add up to the batch's loss; returns the loss."""
-    seen = getattr(_state, "seen", None)
-    if seen is not None:
-        seen.scaled_losses.append(loss)
-    return loss
+def losses_are_means() -> bool:
+    """True in a model's own `train_step` or `test_step`."""
+    return getattr(_state, "seen", None) is not None
+
+
+@contextlib.contextmanager
+def losses_as_parts() -> Iterator[None]:
+    """Context in which a model's own step, too, gets losses as terms of a sum over replicas."""
+    seen, _state.seen = getattr(_state, "seen", None), None
+    try:
+        yield
+    finally:
+        _state.seen = seen
+
+
+def with_scaled_gradient(loss: tf.Tensor, scale: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+    """Returns a loss whose gradient is scaled, but not its value.
+
+    Steps of a model's own return losses, add them and track their means.
+    """
+
+    @tf.custom_gradient
+    def scaled(value):
+        return tf.identity(value), scale
+
+    return scaled(loss)
 
 
 def has_own_step(model: keras.Model, kind: str) -> bool:
-    """Returns True if a model overrides Keras' `train_step` or `test_step`."""
-    name = f"{kind}_step"
-    return getattr(type(model), name) is not getattr(TensorFlowTrainer, name)
+    """Returns True if a model overrides what Keras' `train_step` or `test_step` returns."""
+    kind_of_model = type(model)
+    return (
+        getattr(kind_of_model, f"{kind}_step") is not getattr(TensorFlowTrainer, f"{kind}_step")
+        or kind_of_model.compute_metrics is not BaseTrainer.compute_metrics
+    )
 
 
 def averaged(step: Callable[..., Any], model: keras.Model) -> Callable[..., Any]:
@@ -71,7 +93,7 @@ def averaged(step: Callable[..., Any], model: keras.Model) -> Callable[..., Any]
             results = step(*args)
         finally:
             _state.seen = None
-        part = _part(seen)
+        part = _part()
         if not isinstance(results, dict):
             return tf.nest.map_structure(part, results)
         metrics = {key: seen.metric_of(value) for key, value in results.items()}
@@ -103,13 +125,42 @@ def noting_metrics(model: keras.Model) -> Iterator[None]:
     for metric in metrics:
         vars(metric)["result"] = noting(metric, metric.result)
     try:
-        yield
+        with weighted_numbers(metrics):
+            yield
     finally:
         for metric in metrics:
             del vars(metric)["result"]
 
 
-def _part(seen):
+@contextlib.contextmanager
+def weighted_numbers(metrics: Sequence[Any]) -> Iterator[None]:
+    """Context in which means of numbers, such as losses, weight replicas by their examples.
+
+    Without a strategy each update with one number counts 1; here replicas' updates together do.
+
+    Args:
+        metrics: `keras.metrics.Metric`s; others than `keras.metrics.Mean` do not change.
+    """
+    means = [metric for metric in metrics if type(metric) is keras.metrics.Mean]
+
+    def update_state(update, values, sample_weight=None):
+        values = tf.convert_to_tensor(values)
+        if sample_weight is None and values.shape.rank == 0:
+            share = current_padding().share
+            num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+            sample_weight = 1 / num_replicas if share is None else share
+        return update(values, sample_weight)
+
+    for metric in means:
+        vars(metric)["update_state"] = functools.partial(update_state, metric.update_state)
+    try:
+        yield
+    finally:
+        for metric in means:
+            del vars(metric)["update_state"]
+
+
+def _part():
     """Returns a function from a replica's number to its term in the mean over replicas."""
     padding = current_padding()
     num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
@@ -117,9 +168,7 @@ def _part(seen):
     def part(value):
         if not isinstance(value, tf.Tensor) or not value.dtype.is_floating:
             return value
-        if any(value is loss for loss in seen.scaled_losses):
-            value *= num_replicas
-        elif padding.share is not None:
+        if padding.share is not None:
             value *= tf.cast(num_replicas * padding.share, value.dtype)
         if padding.is_empty is None:
             return value
@@ -127,12 +176,6 @@ def _part(seen):
         return tf.where(padding.is_empty, tf.zeros_like(value), value)
 
     return part
-
-
-@patch(BaseTrainer, "compute_loss")
-def _note_loss(stock, self, *args, **kwargs):
-    """Notes the sum of scaled losses, which is scaled like its terms."""
-    return note_scaled_loss(stock(self, *args, **kwargs))
 
 
 @patch(BaseTrainer, "_get_metrics_result_or_logs")

@@ -89,7 +89,7 @@ def _function_of(operation, functions):
 
 def _with_seeds_of(function, replica):
     """Returns a copy of a function that draws, all its callees included, with a replica's seeds."""
-    functions = {f.name.decode(): f for f in (function, *function.children)}
+    functions = _by_name((function, *function.children))
     names = {name: f"{name}_{replica}_{ops.uid()}" for name in _seeded(functions.values())}
     copies = {}
     for name, new_name in names.items():
@@ -103,7 +103,7 @@ def _with_seeds_of(function, replica):
         copies[name] = definition
     own = copies.pop(function.name.decode())
     copies = {name: _defined(d, functions[name], []) for name, d in copies.items()}
-    children = [copies.get(f.name.decode(), f) for f in function.children]
+    children = [copies.get(_name(f), f) for f in function.children]
     return _defined(own, function, children)
 
 
@@ -150,7 +150,7 @@ def _defined(definition, like, children):
 
 def _seeded(functions):
     """Returns the names of functions that draw from seeded generators, directly or in callees."""
-    definitions = {f.name.decode(): f.cached_definition for f in functions}
+    definitions = {name: f.cached_definition for name, f in _by_name(functions).items()}
     found = set()
     while more := {
         name
@@ -159,6 +159,15 @@ def _seeded(functions):
     }:
         found |= more
     return found
+
+
+def _by_name(functions):
+    """Returns functions by name, without those of TensorFlow 1, such as a part of `ctc_loss`."""
+    return {_name(f): f for f in functions if isinstance(f, atomic_function.AtomicFunction)}
+
+
+def _name(function):
+    return function.name if isinstance(function.name, str) else function.name.decode()
 
 
 def _draws(node, seeded):

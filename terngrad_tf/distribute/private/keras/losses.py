@@ -1,0 +1,72 @@
+"""Scales Keras' losses: a replica's loss is its part of the loss of the whole batch."""
+
+import contextlib
+
+import keras
+import tensorflow as tf
+from keras.src.losses import loss as keras_loss
+from keras.src.trainers import compile_utils
+
+from terngrad_tf.distribute.private.keras.loss_scale import note_scaled
+from terngrad_tf.distribute.private.keras.step_results import (
+    losses_are_means,
+    weighted_numbers,
+    with_scaled_gradient,
+)
+from terngrad_tf.distribute.private.patches import patch
+from terngrad_tf.distribute.private.replicas.padding import current_padding
+from terngrad_tf.distribute.private.strategies.strategies import is_own
+
+
+@patch(keras_loss, "scale_loss_for_distribution")
+def _scale(stock, value):
+    """Weights a replica's mean loss by its share of the batch's examples.
+
+    Keras divides by the number of replicas, wrong for batches that do not divide evenly.
+    """
+    share = current_padding().share
+
+    def scale(value):
+        return stock(value) if share is None else value * tf.cast(share, value.dtype)
+
+    return note_scaled(with_scaled_gradient(value, scale) if losses_are_means() else scale(value))
+
+
+@patch(keras_loss, "unscale_loss_for_distribution")
+def _unscale(stock, value):
+    """Undoes `_scale`."""
+    if losses_are_means():
+        return value
+    share = current_padding().share
+    return stock(value) if share is None else value / tf.cast(share, value.dtype)
+
+
+def unscale_loss(loss: tf.Tensor) -> tf.Tensor:
+    """Returns a replica's mean loss from its part of the global loss, for Keras' metrics."""
+    return keras_loss.unscale_loss_for_distribution(loss)
+
+
+@patch(keras.losses.Dice, "call")
+@patch(keras.losses.Tversky, "call")
+def _scale_scalar(stock, self, y_true, y_pred):
+    """Scales losses that are one number for all examples, which Keras leaves as they are."""
+    value = stock(self, y_true, y_pred)
+    is_reduced = value.shape.rank == 0 and self.reduction not in (None, "none")
+    if not is_reduced or not _in_own_replica():
+        return value
+    return keras_loss.scale_loss_for_distribution(value)
+
+
+@patch(compile_utils.CompileLoss, "call")
+def _track_parts(stock, self, *args, **kwargs):
+    """Weights the losses of several outputs in their metrics by the replica's share of examples.
+
+    Keras weights them by the length of a batch only if the step is traced for one length.
+    """
+    with weighted_numbers(self.metrics) if _in_own_replica() else contextlib.nullcontext():
+        return stock(self, *args, **kwargs)
+
+
+def _in_own_replica():
+    context = tf.distribute.get_replica_context()
+    return context is not None and is_own(context.strategy)

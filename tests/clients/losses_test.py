@@ -1,0 +1,114 @@
+"""Losses, and what is shown of them, are the same as without a strategy."""
+
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from tests.clients.comparison import ClientTest, fit, numbers
+
+
+class OwnStep(keras.Model):
+    """Trains on a sum of Keras' losses, and shows losses in many ways."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(1)
+        self.squares = keras.losses.MeanSquaredError()
+        self.tracked = keras.metrics.Mean(name="tracked")
+
+    @property
+    def metrics(self):
+        return [self.tracked]
+
+    def call(self, x):
+        return self.dense(x)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            outputs = self(x, training=True)
+            first = self.compute_loss(x, y, outputs)
+            second = self.squares(y, outputs)
+            loss = first + 0.5 * second**2
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        self.tracked.update_state(second)
+        shown = {"first": first, "second": second, "all": first + second, "half": 0.5 * first}
+        return {**shown, "tracked": self.tracked.result()}
+
+
+def losses_of_an_own_step(strategy):
+    with strategy.scope():
+        model = OwnStep()
+        model.compile(keras.optimizers.SGD(0.0), "mae")
+    return fit(model, numbers(15, 3), numbers(15, 1, seed=1))
+
+
+def losses_of_several_outputs(strategy):
+    with strategy.scope():
+        x = keras.Input([3])
+        outputs = {name: layers.Dense(1, name=name)(x) for name in ("a", "b")}
+        model = keras.Model(x, outputs)
+        model.compile(
+            "sgd", {"a": "mse", "b": "mae"}, loss_weights={"a": 0.3, "b": 2.0}, metrics={"a": "mse"}
+        )
+    targets = {name: numbers(15, 1, seed=seed) for seed, name in enumerate(("a", "b"), 1)}
+    return fit(model, numbers(15, 3), targets, validation_data=(numbers(15, 3), targets))
+
+
+class OwnMetrics(keras.Sequential):
+    """Shows the mean output beside compiled metrics."""
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        found = super().compute_metrics(x, y, y_pred, sample_weight)
+        return found | {"mean_output": tf.reduce_mean(y_pred)}
+
+
+def own_metrics(strategy):
+    with strategy.scope():
+        model = OwnMetrics([keras.Input([3]), layers.Dense(1, "sigmoid")])
+        model.compile("sgd", "binary_crossentropy", metrics=["accuracy", keras.metrics.AUC()])
+    targets = (numbers(15, 1, seed=1) > 0).astype(np.float32)
+    return fit(model, numbers(15, 3), targets)
+
+
+def overlap_of_equal_parts(strategy):
+    results = []
+    for loss in (keras.losses.Dice(), keras.losses.Tversky()):
+        with strategy.scope():
+            model = keras.Sequential([keras.Input([3]), layers.Dense(1, "sigmoid")])
+            model.compile("sgd", loss)
+        # One number for all examples: only equal parts have the whole batch's.
+        x, y = (np.tile(numbers(4, size, seed=size), [3, 1]) for size in (3, 1))
+        results.append(fit(model, x, y > 0, batch_size=12))
+    return results
+
+
+def losses_of_sequences(strategy):
+    with strategy.scope():
+        model = keras.Sequential([keras.Input([6, 4]), layers.Dense(5)])
+        model.compile("sgd", keras.losses.CTC())
+    return fit(model, numbers(12, 6, 4), np.arange(24).reshape(12, 2) % 4 + 1, batch_size=6)
+
+
+class LossesTest(ClientTest):
+    num_replicas = (3,)
+
+    def test_losses_and_their_means_are_those_of_whole_batches(self):
+        self.assert_same_without_strategy(
+            [
+                losses_of_an_own_step,
+                losses_of_several_outputs,
+                own_metrics,
+                overlap_of_equal_parts,
+                losses_of_sequences,
+            ]
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
