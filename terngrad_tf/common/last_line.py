@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 import time
 from typing import TextIO
@@ -12,6 +13,10 @@ _LONGEST_WORD = 300
 _LONGEST_TEXT = 100_000
 _REPLACED = "REPLACED BY KeyboardInterrupt"
 _PAUSE_SECONDS = 0.05
+# An error of Python code, and the beginning of its traceback.
+_QUOTED = re.compile(
+    r"^(?:\{\{[^\n]*\}\} )?(\w[\w.]*: .*?)\nTraceback \(most recent call last\):$", re.M | re.S
+)
 
 
 def write_last_line(line: str) -> None:
@@ -43,13 +48,18 @@ def one_line(text: object) -> str:
     r"""Formats an error as one printable line of limited length.
 
     Control characters are escaped as in Python. Long texts and words, such as paths, lose their
-    middle.
+    middle. Of an error of TensorFlow that quotes one of Python code, such as a generator's, the
+    quoted error is left.
 
     Example:
         >>> one_line("no file\n\x1b[2J")
         'no file \\x1b[2J'
+        >>> one_line("Detected at node\nKeyError: 3\nTraceback (most recent call last):\n  ...")
+        'KeyError: 3'
     """
-    words = (_shortened(word, _LONGEST_WORD) for word in str(text)[:_LONGEST_TEXT].split())
+    text = str(text)[:_LONGEST_TEXT]
+    quoted = _QUOTED.search(text)
+    words = (_shortened(word, _LONGEST_WORD) for word in (quoted[1] if quoted else text).split())
     return _shortened(" ".join(words), _LONGEST_LINE)
 
 
