@@ -77,6 +77,16 @@ def optimizer_of_local_step() -> LocalStepsOptimizer | None:
     return optimizer
 
 
+def single_batch() -> contextlib.AbstractContextManager[None]:
+    """Context of Keras' methods that take one batch, such as `train_on_batch`."""
+    return _within("is_single_batch", True)
+
+
+def is_single_batch() -> bool:
+    """True in one of Keras' methods that take one batch."""
+    return bool(getattr(_state, "is_single_batch", False))
+
+
 def evaluates() -> bool:
     """True if Keras runs a step that does not train."""
     kind, _ = getattr(_state, "loop", None) or (None, None)

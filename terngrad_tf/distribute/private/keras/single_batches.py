@@ -1,0 +1,68 @@
+"""Lets `train_on_batch` and `test_on_batch` return the metrics of the whole batch.
+
+Keras returns the mean over replicas of their own metrics. That is wrong for metrics that are no
+means, such as `AUC`, and for replicas with fewer examples than others.
+"""
+
+import functools
+from typing import Any
+
+import keras
+
+# Imported first: the steps here must wrap theirs.
+from terngrad_tf.distribute.private.keras import keras_calls  # noqa: F401
+from terngrad_tf.distribute.private.keras.step_results import has_own_step
+from terngrad_tf.distribute.private.keras_names import TensorFlowTrainer
+from terngrad_tf.distribute.private.patches import patch
+from terngrad_tf.distribute.private.strategies.strategies import is_own
+from terngrad_tf.distribute.steps.contexts import is_single_batch, single_batch
+from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
+
+# A key that no metric has.
+_NO_METRIC = "no metric of the model"
+
+
+@patch(TensorFlowTrainer, "train_on_batch", "test_on_batch")
+def _in_single_batch(stock, self, *args, **kwargs):
+    """Distinguishes single batches from those of `fit`, whose logs are quicker means."""
+    with single_batch():
+        return stock(self, *args, **kwargs)
+
+
+@patch(TensorFlowTrainer, "make_train_function", "make_test_function")
+def _with_metrics(stock, self, force=False):
+    """Replaces the logs of a single batch by metrics of all replicas.
+
+    Here, and not in what Keras returns, whose form depends on `return_dict` and the release.
+    """
+    attribute = stock.__name__.removeprefix("make_")
+    before = getattr(self, attribute)
+    stock(self, force)
+    made = getattr(self, attribute)
+    own = is_own(self.distribute_strategy)
+    if not own or made is None or (made is before and not force):
+        return made
+
+    @functools.wraps(made)
+    def with_metrics(*args):
+        logs = made(*args)
+        return _of_all_replicas(self, attribute, logs) if is_single_batch() else logs
+
+    setattr(self, attribute, with_metrics)
+    return with_metrics
+
+
+def _of_all_replicas(model: keras.Model, attribute: str, logs: Any) -> Any:
+    """Returns a step's logs with metrics of all replicas, also of other processes."""
+    kind = attribute.removesuffix("_function")
+    is_alone = model.distribute_strategy.extended.process_group is None
+    is_local = kind == "train" and local_steps_optimizer(getattr(model, "optimizer", None))
+    # Processes do not meet in local steps, whose logs are of the last exchange.
+    if not isinstance(logs, dict) or (is_local and not is_alone):
+        return logs
+    if not has_own_step(model, kind):
+        return model._get_metrics_result_or_logs(logs)
+    # With equal keys Keras would take metrics for what an own step computed itself.
+    found = dict(model._get_metrics_result_or_logs({**logs, _NO_METRIC: None}))
+    del found[_NO_METRIC]
+    return found
