@@ -66,11 +66,35 @@ def own_steps(strategy):
     ]
 
 
+def sparse_batches(strategy):
+    with strategy.scope():
+        inputs = layers.Input((3,), sparse=True)
+        model = keras.Model(inputs, layers.Dense(1)(inputs))
+        model.compile("sgd", "mse", metrics=["mae"])
+    results = []
+    for size in SIZES:
+        x, y = tf.sparse.from_dense(numbers(size, 3)), numbers(size, 1, seed=1)
+        results += [model.train_on_batch(x, y), model.test_on_batch(x, y)]
+        results.append(model.predict_on_batch(x))
+    return results, weights(model)
+
+
+def ragged_batches(strategy):
+    with strategy.scope():
+        mean = layers.Lambda(lambda x: tf.reduce_mean(x, 1, keepdims=True))
+        model = keras.Sequential([mean, layers.Dense(1)])
+    rows = [[1.0, 2.0], [3.0], [5.0, 6.0, 7.0], [7.0], [9.0, 1.0], [2.0], [8.0]]
+    return [model.predict_on_batch(tf.ragged.constant(rows[:size])) for size in SIZES]
+
+
 class SingleBatchesTest(ClientTest):
     num_replicas = (4,)
 
     def test_metrics_are_those_of_the_batch(self):
         self.assert_same_without_strategy([metrics_of_batches])
+
+    def test_sparse_and_ragged_batches_are_split(self):
+        self.assert_same_without_strategy([sparse_batches, ragged_batches])
 
     @pytest.mark.slow
     def test_numbers_of_own_steps_are_those_of_the_batch(self):

@@ -57,3 +57,20 @@ def train(strategy, kind):
     for index, weight in enumerate(model.get_weights()):
         results[f"weight {index}"] = weight
     return results
+
+
+def use_single_batches(strategy, ids):
+    """Trains on one batch and evaluates another; returns metrics, and predictions for `ids`."""
+    keras.utils.set_random_seed(7)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input([NUM_EXAMPLES]), keras.layers.Dense(1, "sigmoid")])
+        metrics = ["mae", keras.metrics.AUC(num_thresholds=20)]
+        model.compile("sgd", "binary_crossentropy", metrics=metrics)
+    x, y = X[ids], Y[ids] % 2
+    results = {"trained": model.train_on_batch(x, y), "evaluated": model.test_on_batch(x, y)}
+    results["of all"] = model.predict(X, verbose=0)
+    results["predictions"] = model.predict_on_batch(x)
+    if ids[0] == 0:
+        # Processes need not predict together.
+        model.predict_on_batch(x[:3])
+    return results

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests import runs
-from tests.clients.two_processes.cluster_data_cases import KINDS, train
+from tests.clients.two_processes.cluster_data_cases import IDS, KINDS, train, use_single_batches
 from tests.distribute import processes
 
 WORKER = pathlib.Path(__file__).with_name("cluster_data_worker.py")
@@ -60,6 +60,7 @@ class ClusterDataTest(ClusterTest):
         "orders": {"only": ["arrays", "a shuffled data set", "a PyDataset after a drift"]},
         "own": {"only": ["a generator", "policy"]},
         "refused": {},
+        "single_batches": {},
     }
 
     def test_unseeded_generators_draw_alike(self):
@@ -70,6 +71,14 @@ class ClusterDataTest(ClusterTest):
 
     def test_all_examples_of_each_process_are_used_and_epochs_end_together(self):
         self.check_own()
+
+    def test_single_batches_consist_of_the_parts_that_processes_pass(self):
+        expected = use_single_batches(tf.distribute.get_strategy(), IDS)
+        found = [result["single_batches"] for result in self.results]
+        predictions = expected.pop("predictions")
+        self.assertAllClose(np.concatenate([f.pop("predictions") for f in found]), predictions)
+        for of_process in found:
+            self.assertAllClose(of_process, expected)
 
     def test_different_data_are_refused_in_one_line_that_says_what_to_write(self):
         found = {name: str(text) for name, text in self.both("refused").items()}

@@ -19,6 +19,7 @@ from tests.clients.two_processes.cluster_data_cases import (
     X,
     Y,
     train,
+    use_single_batches,
 )
 from tests.distribute import processes
 
@@ -115,6 +116,10 @@ def seeded(config):
     }
 
 
+def single_batches(config):
+    return use_single_batches(STRATEGY, IDS[:12] if RANK == 0 else IDS[12:])
+
+
 def own(config):
     """Each process feeds different examples: 12 on the chief, 8 on worker 1."""
     results = {}
@@ -201,5 +206,12 @@ def refused(config):
 
 if __name__ == "__main__":
     processes.main(
-        {"draws": draws, "orders": orders, "seeded": seeded, "own": own, "refused": refused}
+        {
+            "draws": draws,
+            "orders": orders,
+            "seeded": seeded,
+            "single_batches": single_batches,
+            "own": own,
+            "refused": refused,
+        }
     )

@@ -23,7 +23,11 @@ from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.devices import local_tensors
 from terngrad_tf.distribute.private.replicas.random_seeds import SEED_STRIDE
 from terngrad_tf.distribute.private.strategies.strategies import is_own
-from terngrad_tf.distribute.steps.contexts import keras_loop, optimizer_of_local_step
+from terngrad_tf.distribute.steps.contexts import (
+    is_single_batch,
+    keras_loop,
+    optimizer_of_local_step,
+)
 from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 
 if keras.config.backend() != "tensorflow":
@@ -151,7 +155,7 @@ def _reduce_over_processes(stock, values, strategy, reduction):
     metrics. If a callback (`TerminateOnNaN`) stopped one process, the others would hang.
     """
     group = getattr(strategy.extended, "process_group", None)
-    if group is None:
+    if group is None or (reduction == "concat" and is_single_batch()):
         return stock(values, strategy, reduction)
     if reduction == "concat":
         # Keras would reorder the rows: unlike in the stock strategy, replicas have adjacent parts.

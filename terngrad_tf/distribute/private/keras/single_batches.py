@@ -1,7 +1,9 @@
-"""Lets `train_on_batch` and `test_on_batch` return the metrics of the whole batch.
+"""Lets Keras' methods that take one batch return the results of that batch.
 
-Keras returns the mean over replicas of their own metrics. That is wrong for metrics that are no
-means, such as `AUC`, and for replicas with fewer examples than others.
+Each process of a cluster passes its own part. `train_on_batch` and `test_on_batch` return metrics
+of all parts together, where Keras returns the mean over replicas of their own metrics: wrong for
+metrics that are no means, such as `AUC`, and for replicas with fewer examples than others.
+`predict_on_batch` returns as many rows as it gets.
 """
 
 import functools
@@ -27,6 +29,22 @@ def _in_single_batch(stock, self, *args, **kwargs):
     """Distinguishes single batches from those of `fit`, whose logs are quicker means."""
     with single_batch():
         return stock(self, *args, **kwargs)
+
+
+@patch(TensorFlowTrainer, "predict_on_batch")
+def _predict_own_rows(stock, self, x):
+    """Predicts a process's own rows, in a function that gathers no others, unlike `predict`'s."""
+    if getattr(self.distribute_strategy.extended, "process_group", None) is None:
+        return stock(self, x)
+    # Made again, with other options, after `compile`.
+    self.make_predict_function()
+    gathering = self.predict_function
+    self.predict_function = getattr(gathering, "of_own_rows", None)
+    try:
+        with single_batch():
+            return stock(self, x)
+    finally:
+        gathering.of_own_rows, self.predict_function = self.predict_function, gathering
 
 
 @patch(TensorFlowTrainer, "make_train_function", "make_test_function")

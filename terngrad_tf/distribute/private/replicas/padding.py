@@ -153,9 +153,14 @@ class PaddedReplicas(LocalReplicas):
     def _split_undistributed(self, value):
         """Splits a batch that is not distributed (`train_on_batch`) among the local replicas."""
         num_replicas = len(self._device_of_replica)
-        if num_replicas == 1 or not isinstance(value, tf.Tensor | np.ndarray) or not value.ndim:
+        is_batch = isinstance(value, tf.Tensor | tf.RaggedTensor | tf.SparseTensor | np.ndarray)
+        if not is_batch or (num_replicas == 1 and self.process_group is None):
             return value
-        return values.PerReplica(batches.split_rows(tf.convert_to_tensor(value), num_replicas))
+        if isinstance(value, np.ndarray):
+            value = tf.convert_to_tensor(value)
+        if num_replicas == 1 or not value.shape.rank:
+            return value
+        return values.PerReplica(batches.split_rows(value, num_replicas))
 
     def _shares(self, rows):
         total = tf.add_n(rows)
