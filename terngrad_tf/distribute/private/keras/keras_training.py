@@ -4,6 +4,7 @@ import contextlib
 import functools
 import threading
 import typing
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -39,6 +40,10 @@ if keras.config.backend() != "tensorflow":
     )
 
 _state = threading.local()
+# {model: the error of a build that may have built some of its layers}.
+_failed_builds = weakref.WeakKeyDictionary()
+# What Keras says if such a layer is built again.
+_BUILT_TWICE = "You cannot add new elements of state"
 
 
 class KerasStep(typing.NamedTuple):
@@ -105,7 +110,11 @@ def _in_step(stock, self, force=False):
         optimizer = getattr(self, "optimizer", None)
 
         def step():
-            with keras_step(KerasStep(kind, self, jit_compile)), keras_loop(kind, optimizer):
+            with (
+                keras_step(KerasStep(kind, self, jit_compile)),
+                keras_loop(kind, optimizer),
+                _raising_first_error(self),
+            ):
                 return made(*args)
 
         local = local_steps_optimizer(optimizer) if kind == "train" else None
@@ -119,6 +128,21 @@ def _in_step(stock, self, force=False):
 
     setattr(self, attribute, in_step)
     return in_step
+
+
+@contextlib.contextmanager
+def _raising_first_error(model):
+    """Context of a step that may build a model again after a failed build, whose error it raises.
+
+    The second build fails at the layers of the first, which says nothing about the cause.
+    """
+    first = _failed_builds.pop(model, None)
+    try:
+        yield
+    except ValueError as error:
+        if first is None or _BUILT_TWICE not in str(error):
+            raise
+        raise first from None
 
 
 @contextlib.contextmanager
@@ -197,7 +221,8 @@ def _build_on_own_batch(stock, self, iterator=None, data_batch=None):
             break
     try:
         return stock(self, data_batch=data_batch)
-    except (RuntimeError, ValueError):
+    except (RuntimeError, ValueError) as error:
+        _failed_builds[self] = error
         return None
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_utils, values
-from tensorflow.python.eager import context
+from tensorflow.python.eager import context, lift_to_graph
+from tensorflow.python.framework import ops
 
 
 def devices_are_initialized() -> bool:
@@ -58,6 +59,29 @@ def are_of_same_tensors(parts: Sequence[Any]) -> bool:
         len(other) == len(flat[0]) and all(a is b for a, b in zip(flat[0], other, strict=True))
         for other in flat[1:]
     )
+
+
+def value_outside_functions(initial_value: Any) -> Any:
+    """Returns the value of a tensor of a function under construction, if it needs no arguments.
+
+    Without a strategy, `tf.Variable(tf.zeros([3]))` works in `build`, which Keras calls while it
+    traces a step. Strategies also build models in graphs that never run.
+    """
+    is_symbolic = isinstance(initial_value, tf.Tensor) and not isinstance(
+        initial_value, ops.EagerTensor
+    )
+    if not is_symbolic or not ops.executing_eagerly_outside_functions():
+        return initial_value
+
+    def lifted():
+        graph = ops.get_default_graph()
+        return lift_to_graph.lift_to_graph([initial_value], graph)[initial_value]
+
+    try:
+        with tf.init_scope():
+            return tf.function(lifted, autograph=False)().numpy()
+    except lift_to_graph.UnliftableError:
+        return initial_value
 
 
 def is_distributed(value: Any) -> bool:

@@ -16,7 +16,10 @@ from terngrad_tf.distribute.private.replicas.aggregation import (
     warn_of_means,
 )
 from terngrad_tf.distribute.private.replicas.agreement import agreed_by_processes
-from terngrad_tf.distribute.private.replicas.devices import are_of_same_tensors
+from terngrad_tf.distribute.private.replicas.devices import (
+    are_of_same_tensors,
+    value_outside_functions,
+)
 from terngrad_tf.distribute.private.replicas.merging import merge
 from terngrad_tf.distribute.private.replicas.padding import current_padding
 from terngrad_tf.distribute.private.replicas.reductions import is_per_replica
@@ -31,6 +34,7 @@ class SharedVariables(LocalReplicas):
     _warn_of_means = staticmethod(warn_of_means)
 
     def _create_variable(self, next_creator, **kwargs):
+        kwargs["initial_value"] = value_outside_functions(kwargs.get("initial_value"))
         # Optimizer slots are created beside their variable, one per device.
         is_slot = kwargs.pop("colocate_with", None) is not None
         on_read = kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ
