@@ -22,7 +22,11 @@ from terngrad_tf.distribute.private.collectives.process_group import (
 )
 from terngrad_tf.distribute.private.collectives.stamps import stamped
 from terngrad_tf.distribute.private.data.agreed_seeds import seed_alike, unseeded_generators
-from terngrad_tf.distribute.private.keras import callback_lists, single_batches  # noqa: F401
+from terngrad_tf.distribute.private.keras import (  # noqa: F401
+    callback_lists,
+    python_numbers,
+    single_batches,
+)
 from terngrad_tf.distribute.private.keras.keras_calls import agreed_variables, compiled_with
 from terngrad_tf.distribute.private.keras.keras_optimizers import sum_gradients, sum_of_replicas
 from terngrad_tf.distribute.private.keras.keras_training import (

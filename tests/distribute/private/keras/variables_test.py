@@ -59,6 +59,19 @@ class VariablesTest(tf.test.TestCase, parameterized.TestCase):
             with self.assertRaisesRegex(ValueError, r"^no sum for a weight of shape \(3, 1\)$"):
                 fit(strategy(), initial_value)
 
+    def test_variables_are_numbers_for_python(self):
+        for strategy in STRATEGIES:
+            with strategy().scope():
+                model = keras.Sequential([keras.layers.Dense(1)])
+                model.compile(keras.optimizers.SGD(0.25), "mse")
+            model.fit(*DATA, verbose=0)
+            optimizer = model.optimizer
+            self.assertEqual(float(optimizer.learning_rate), 0.25)
+            self.assertEqual(int(optimizer.iterations), 1)
+            self.assertIsInstance(int(optimizer.iterations), int)
+            with self.assertRaisesRegex(TypeError, "Only scalar arrays"):
+                float(model.layers[0].kernel)
+
 
 if __name__ == "__main__":
     sys.exit(pytest.main([__file__]))
