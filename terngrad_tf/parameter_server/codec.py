@@ -20,9 +20,9 @@ def check_wire(wire: str, quantization: Quantization) -> None:
     """Raises ValueError unless the wire can carry the codes of a quantization."""
     check(wire in PUSH_WIRES, "wire", f"must be one of {PUSH_WIRES}", wire)
     check(
-        quantization.levels == 1 or wire == "auto",
+        quantization.grad_bits == 1 or wire == "auto",
         "wire",
-        f"must be 'auto' with grad_bits={quantization.grad_bits}",
+        f"must be 'auto' with grad_bits={quantization.grad_bits}; grad_bits=1 takes streams",
         wire,
     )
     check(

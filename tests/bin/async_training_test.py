@@ -169,6 +169,7 @@ class AsyncTrainingTest(tf.test.TestCase):
             (["--num_nodes=2"], "`num_nodes` must be 1 in asynchronous training"),
             (["--wire=allreduce"], "`wire` must be one of ('auto', 'sparse') in asynchronous"),
             (["--grad_bits=4", "--wire=sparse"], "`wire` must be 'auto' with grad_bits=4"),
+            (["--wire=sparse"], "`wire` must be 'auto' with grad_bits=32; grad_bits=1 takes"),
             (
                 ["--grad_bits=4", "--wire=sparse", "--bits_per_element=0.3"],
                 "`bits_per_element` must be None with grad_bits=4",

@@ -71,10 +71,10 @@ class ExchangeOptions:
             self.wire,
         )
         check(
-            quantization.levels == 1 or self.wire not in wires.STREAMS,
+            quantization.grad_bits == 1 or self.wire not in wires.STREAMS,
             "wire",
             f"must be none of {wires.STREAMS}, which are for ternary gradients, with"
-            f" grad_bits={quantization.grad_bits}",
+            f" grad_bits={quantization.grad_bits}; grad_bits=1 takes it",
             self.wire,
         )
         check(

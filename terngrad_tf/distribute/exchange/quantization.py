@@ -13,7 +13,7 @@ from terngrad_tf.clip_factors import default_factor
 from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.common.options import documented, option
 from terngrad_tf.distribute.exchange.wires import streams
-from terngrad_tf.quantization_options import QuantizationOptions
+from terngrad_tf.quantization_options import FLOAT_BITS, QuantizationOptions
 
 TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 LOGITS, AUXILIARY = "logits", "aux"
@@ -69,10 +69,12 @@ class Quantization(QuantizationOptions):
             check(not self.rotate or value is None, name, rule, value)
         if self.clip_factor is None and not self.rotate:
             object.__setattr__(self, "clip_factor", default_factor(self.levels))
+        is_float = self.grad_bits == FLOAT_BITS
+        why = "which sends floats" if is_float else "whose codes are too fine for streams"
         check(
-            self.bits_per_element is None or self.levels == 1,
+            self.bits_per_element is None or self.grad_bits == 1,
             "bits_per_element",
-            f"must be None with grad_bits={self.grad_bits}, whose codes are too fine for streams",
+            f"must be None with grad_bits={self.grad_bits}, {why}; grad_bits=1 takes it",
             self.bits_per_element,
         )
         if not isinstance(self.clip_factor, str | None):

@@ -166,6 +166,10 @@ class SnapshotConfig(Config):
     )
 
 
+# Without local steps, other values than the defaults would change nothing.
+_OF_LOCAL_STEPS = ("outer_learning_rate", "outer_momentum", "fragments", "overlap")
+
+
 def _are_taken(steps):
     return steps.are_taken
 
@@ -235,6 +239,13 @@ class LocalStepsConfig(Config):
                 raise UserError(
                     f"`{name}` must be {without} with `sync_seconds`. "
                     f"Received: {name}={getattr(self, name)}, sync_seconds={self.sync_seconds:g}"
+                )
+        for field in dataclasses.fields(self) if not self.are_taken else ():
+            name, value = field.name, getattr(self, field.name)
+            if name in _OF_LOCAL_STEPS and value != field.default:
+                raise UserError(
+                    f"`{name}` must not be given without local steps; --sync_every gives them. "
+                    f"Received: {name}={value}"
                 )
         if self.sync_every % self.fragments:
             raise UserError(

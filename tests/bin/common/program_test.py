@@ -266,6 +266,8 @@ class ProgramTest(tf.test.TestCase):
             (["--rounding=odd"], "`rounding` must be .*odd"),
             (["--wire=barbed"], "`wire` must be .*barbed"),
             (["--grad_bits=9"], "`grad_bits` must be .*9"),
+            (["--bits_per_element=0.3"], "`bits_per_element` must be .*=32.*grad_bits=1 takes"),
+            (["--wire=sparse", "--clip_factor=0"], "`wire` must be .*=32; grad_bits=1 takes"),
             (["--clip_factor=-1"], "`clip_factor` must .*-1"),
             (["--dataset_name=minst"], "`dataset_name` must be one of .*'minst'"),
             (["--subset=validation"], "`subset` must be one of .*'validation'"),

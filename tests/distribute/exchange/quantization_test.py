@@ -89,6 +89,11 @@ class QuantizationTest(tf.test.TestCase, parameterized.TestCase):
         ({"grad_bits": 4, "bits_per_element": 0.3}, "`bits_per_element` must be None with grad"),
         ({"grad_bits": 4, "wire": "sparse"}, "`wire` must be none of .*ternary.*grad_bits=4"),
         (
+            {"grad_bits": 32, "bits_per_element": 0.3},
+            "`bits_per_element` must be None with grad_bits=32, which sends floats; grad_bits=1 ",
+        ),
+        ({"grad_bits": 32, "wire": "sparse"}, "`wire` must be none of .*=32; grad_bits=1 takes"),
+        (
             {"rotate": False, "clip_factor": "none"},
             '`clip_factor` must be 0 .*, a number from .*, or "auto"',
         ),

@@ -114,7 +114,7 @@ class OptionsTest(tf.test.TestCase):
 
     def test_local_steps_belong_to_a_run_that_takes_them(self):
         local = set(train_config().local_steps.values())
-        self.assertTrue(local.isdisjoint(train_config(outer_momentum=0.1).identity()))
+        self.assertTrue(local.isdisjoint(train_config().identity()))
         self.assertContainsSubset(local, train_config(sync_every=2, overlap=1).identity())
         self.assertNotIn("overlap_alpha", train_config(sync_every=2, overlap_alpha=0.1).identity())
         for options, momentum in (
@@ -124,6 +124,17 @@ class OptionsTest(tf.test.TestCase):
             ({"sync_every": 8, "outer_momentum": 0.9}, 0.9),
         ):
             self.assertEqual(train_config(**options).identity()["outer_momentum"], momentum)
+
+    def test_options_of_local_steps_need_local_steps(self):
+        for name, value in (
+            ("outer_learning_rate", 0.5),
+            ("outer_momentum", 0.0),
+            ("fragments", 2),
+            ("overlap", 1),
+        ):
+            with self.assertRaisesRegex(UserError, f"`{name}` must not .*sync_every.*={value}"):
+                train_config(**{name: value})
+        train_config(outer_learning_rate=0.5, outer_momentum=0.1, sync_seconds=1)
 
     def test_rotation_has_scales_of_its_own(self):
         for kind, needed in (
