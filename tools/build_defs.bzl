@@ -250,5 +250,6 @@ def tests_of_programs():
         test_deps = [
             "//tests/bin",
             "//tests/distribute",
+            "//tests/slim_data",
         ],
     )

@@ -1,6 +1,7 @@
 """Configuration of training in a subspace."""
 
 import math
+import os
 from typing import Any, TypeVar
 
 from terngrad_tf.clip_factors import default_factor
@@ -55,6 +56,12 @@ class SubspaceGradientConfig(GradientConfig):
     )
 
 
+def _subspace_file(name, value):
+    checks.path(name, value)
+    if value and not os.fspath(value).endswith((".npy", ".safetensors")):
+        raise UserError(f"`{name}` must end in .npy or .safetensors. Received: {name}={value!r}")
+
+
 @configuration
 class BasisConfig(Config):
     """The weights to start from and the directions to move in."""
@@ -70,7 +77,7 @@ class BasisConfig(Config):
         "",
         "File of the subspace, .safetensors or .npy. A missing file is computed from the "
         "snapshots and written. Default: subspace.safetensors in --train_dir.",
-        checks.path,
+        _subspace_file,
         identity=False,  # the subspaces' fingerprints are compared
         shared=False,
     )

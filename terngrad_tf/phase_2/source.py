@@ -15,7 +15,7 @@ from terngrad_tf.subspace import Subspace, restore_snapshot
 from terngrad_tf.subspace.weights import snapshot_files
 from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.run_config import RunConfig
-from terngrad_tf.training.errors import UserError, as_user_error
+from terngrad_tf.training.errors import UserError, as_user_error, output_path
 from terngrad_tf.training.evaluation import evaluator
 from terngrad_tf.training.log import log
 from terngrad_tf.training.storage import checkpoints, run_folder
@@ -196,6 +196,8 @@ def _compute(config, folder):
             rule = f"`pca_mat_path` must be a file, or {rule}"
             received = f"pca_mat_path={config.basis.pca_mat_path!r}, {received}"
         raise UserError(f"{rule}. Received: {received}")
+    if config.basis.pca_mat_path:
+        output_path("pca_mat_path", subspace_path(config))
     num_snapshots = len(snapshot_files.find_snapshots(folder))
     # PCA itself refuses a single snapshot.
     num_components = min(DEFAULT_COMPONENTS, max(1, num_snapshots - 1))

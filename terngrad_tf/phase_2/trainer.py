@@ -21,7 +21,7 @@ from terngrad_tf.subspace import (
     update_batch_norm,
 )
 from terngrad_tf.subspace.components.sharing import share_subspace
-from terngrad_tf.training.errors import UserError, as_user_error
+from terngrad_tf.training.errors import UserError, as_user_error, writing
 from terngrad_tf.training.input import inputs
 from terngrad_tf.training.log import log
 from terngrad_tf.training.network import networks
@@ -135,7 +135,9 @@ def _run(planned, start, subspace, built):
     ) as run:
         # Written after all other checks.
         if strategy.is_chief and subspace.path is None:
-            subspace.save(source.subspace_path(config))
+            path = source.subspace_path(config)
+            with writing("pca_mat_path", path):
+                subspace.save(path)
         if run.first_step == 0 and (start.is_snapshot or config.basis.start_at != "last"):
             _update_batch_norm(run)
         moves = Moves(run, subspace)

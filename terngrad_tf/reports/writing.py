@@ -9,7 +9,7 @@ from slim_data.common.errors import printable
 from terngrad_tf.common.files import atomic_write
 from terngrad_tf.reports import reading, sections
 from terngrad_tf.reports.page import Page
-from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.errors import UserError, writing
 from terngrad_tf.training.log import log
 from terngrad_tf.version import __version__
 
@@ -55,13 +55,8 @@ def write(
         sections.add_next_steps(page, runs, next_steps)
     now = datetime.datetime.now().astimezone()
     text = page.html(f"Written by terngrad_tf {__version__}, {now:%Y-%m-%d %H:%M %Z}.")
-    try:
-        with atomic_write(output) as beside:
-            beside.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(
-            f"`output` cannot be written. Received: output={str(output)!r} ({error.strerror})"
-        ) from error
+    with writing("output", output), atomic_write(output) as beside:
+        beside.write_text(text, encoding="utf-8")
     return output
 
 

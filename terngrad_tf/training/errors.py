@@ -3,7 +3,9 @@
 import contextlib
 import errno
 import os
+import pathlib
 import re
+import tempfile
 from collections.abc import Iterator
 
 
@@ -24,22 +26,72 @@ class DivergedError(RuntimeError):
         self.checkpoint = checkpoint
 
 
-# Errors of files that became unwritable.
-_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+# Errors of disks, and of files that became unwritable.
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_WRITE_ERRORS = (*_DISK_ERRORS, errno.EROFS)
 
 
 def write_failure(error: BaseException | None) -> str | None:
     """Returns one line on a file that could not be written, as on a full disk, or None."""
+    found = _failed_write(error)
+    if found is None:
+        return None
+    return f"{found.filename or 'a file'} cannot be written: {found.strerror}"
+
+
+def _failed_write(error):
+    """Returns the OSError behind an error if a file could not be written, or None."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _WRITE_ERRORS:
-            return f"{error.filename or 'a file'} cannot be written: {error.strerror}"
+            return error
         message = str(getattr(error, "message", ""))  # TensorFlow's errors have one
         for number in _WRITE_ERRORS:
             if (reason := os.strerror(number)) in message:
                 path = re.search(rf"(/[^\n]*?)[;:]* *{re.escape(reason)}", message)
-                return f"{path.group(1) if path else 'a file'} cannot be written: {reason}"
+                return OSError(number, reason, path.group(1) if path else None)
         error = error.__cause__ or error.__context__
     return None
+
+
+@contextlib.contextmanager
+def writing(name: str, path: str | os.PathLike[str]) -> Iterator[None]:
+    """Names the user's path in errors of a context that writes to it, also beside it.
+
+    Args:
+        name: the argument that gives the path.
+
+    Raises:
+        UserError: the path cannot be written to.
+        OSError: the disk is full or broken, or the file too large.
+    """
+    path = os.fspath(path)
+    try:
+        yield
+    except Exception as error:
+        disk = _failed_write(error)
+        if disk is not None and disk.errno in _DISK_ERRORS:
+            raise OSError(disk.errno, disk.strerror, path) from error
+        if not isinstance(error, OSError):
+            raise
+        raise UserError(
+            f"`{name}` cannot be written. Received: {name}={path!r} ({error.strerror})"
+        ) from error
+
+
+def output_path(name: str, path: str | os.PathLike[str]) -> pathlib.Path:
+    """Returns the path of a file or folder to write, checked before the work; makes its parent.
+
+    Raises:
+        UserError: the path cannot be written to.
+        OSError: the disk is full.
+    """
+    output = pathlib.Path(os.path.expanduser(path))
+    with writing(name, output):
+        if output.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        output.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=output.parent).close()
+    return output
 
 
 @contextlib.contextmanager

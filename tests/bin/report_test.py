@@ -21,6 +21,7 @@ from terngrad_tf.common import tags
 from terngrad_tf.training.logs.report import plot, read_scalars
 from tests import runs
 from tests.bin import samples
+from tests.slim_data.samples import small_disk
 
 SECTIONS = (
     *("Summary", "Configuration", "Curves", "Bytes", "Where a step's time goes", "Codes"),
@@ -246,6 +247,15 @@ class ReportTest(tf.test.TestCase):
             self.assertEqual((status, out, err.count("\n")), (2, "", 1), err)
             self.assertRegex(err, f"^report: error: {rule}")
         self.assertEqual(os.listdir(folder), ["damaged"])
+
+    def test_a_full_disk_has_its_own_status(self):
+        with small_disk(self, 64) as folder:
+            output = f"{folder}/report.html"
+            status, _, err = samples.call(
+                report.main, "report", self.root / "ternary", "--output", output
+            )
+            self.assertEqual(status, 4, err)
+            self.assertIn(f"error: {output} cannot be written: No space left on device", err)
 
     @pytest.mark.slow
     def test_a_run_whose_report_cannot_be_written_ends_well(self):

@@ -203,6 +203,12 @@ class SubspaceTrainerTest(tf.test.TestCase):
         ):
             self.train("refused", pca_mat_path=str(self.root / "no.npy"), **weights)
 
+    def test_a_file_of_the_subspace_that_cannot_be_written_is_refused_before_the_run(self):
+        for path, words in (("/proc/x.npy", "cannot be written"), ("x.txt", "must end in .npy")):
+            with self.assertRaisesRegex(training.UserError, f"`pca_mat_path` {words}.*={path!r}"):
+                self.train("unwritable", pca_mat_path=path, epochs=1)
+        self.assertFalse((self.root / "unwritable").exists())
+
     @pytest.mark.long
     def test_the_program_that_averages_snapshots_leaves_a_run_that_is_evaluated(self):
         def call(*more):

@@ -7,7 +7,7 @@ import shutil
 
 from terngrad_tf import models
 from terngrad_tf.training.configs.export_config import ExportConfig
-from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.errors import UserError, output_path, writing
 from terngrad_tf.training.evaluation import evaluator
 from terngrad_tf.training.log import log
 from terngrad_tf.training.network import pretrained
@@ -24,17 +24,18 @@ def export(config: ExportConfig) -> pathlib.Path:
     output = pathlib.Path(os.path.expanduser(config.output))
     if os.path.lexists(output):
         raise UserError(f"`output` must not be there yet. Received: output={config.output!r}")
+    output_path("output", output)
     average = config.restore_avg_var and evaluator.keeps_average(run)
     model, step = evaluator.restore_network(checkpoint, run, config.restore_avg_var)
-    output.parent.mkdir(parents=True, exist_ok=True)
     # Keras requires the suffix.
     part = output.with_name(f".{secrets.token_hex(8)}.{output.name}")
     try:
-        if output.suffix == ".keras":
-            model.save(part)
-        else:
-            model.export(part, verbose=False)
-        part.rename(output)
+        with writing("output", output):
+            if output.suffix == ".keras":
+                model.save(part)
+            else:
+                model.export(part, verbose=False)
+            part.rename(output)
     finally:
         if part.is_dir():
             shutil.rmtree(part)

@@ -15,7 +15,7 @@ from slim_data.common.errors import DataErrors
 from terngrad_tf import models
 from terngrad_tf.common.files import atomic_write
 from terngrad_tf.training.configs.predict_config import PredictConfig
-from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.errors import UserError, output_path, writing
 from terngrad_tf.training.evaluation import evaluator
 from terngrad_tf.training.evaluation.class_accuracies import shown
 from terngrad_tf.training.input import data
@@ -59,6 +59,7 @@ def predict(config: PredictConfig, paths: Sequence[str | os.PathLike[str]]) -> l
             f"Received: {', '.join(map(repr, map(str, paths))) or 'none'}"
         )
     checkpoint, run = pretrained.newest_checkpoint(config.checkpoint_dir)
+    output = output_path("output", config.output) if config.output else None
     average = config.restore_avg_var and evaluator.keeps_average(run)
     model, step = evaluator.restore_network(checkpoint, run, config.restore_avg_var)
     log(f"{evaluator.AVERAGE if average else evaluator.LAST} of step {step}")
@@ -89,8 +90,10 @@ def predict(config: PredictConfig, paths: Sequence[str | os.PathLike[str]]) -> l
             probabilities = tuple(float(row[number]) for number in best)
             found.append(Prediction(image, tuple(best), best_names, probabilities))
             say(_line(found[-1]))
-    if config.output and found:
-        _write(config.output, found)
+    if output is not None and found:
+        with writing("output", output):
+            _write(output, found)
+        log(f"wrote {output}")
     if bad:
         for fault in bad.values() if len(bad) > 1 else ():
             say(fault)
@@ -124,9 +127,7 @@ def _line(prediction: Prediction) -> str:
     )
 
 
-def _write(path: str, predictions: Sequence[Prediction]) -> None:
-    output = pathlib.Path(os.path.expanduser(path))
-    output.parent.mkdir(parents=True, exist_ok=True)
+def _write(output: pathlib.Path, predictions: Sequence[Prediction]) -> None:
     with (
         atomic_write(output) as beside,
         open(beside, "w", encoding="utf-8", errors="surrogateescape", newline="") as file,
@@ -137,4 +138,3 @@ def _write(path: str, predictions: Sequence[Prediction]) -> None:
             found = zip(one.classes, one.names, one.probabilities, strict=True)
             for rank, (number, name, probability) in enumerate(found, start=1):
                 writer.writerow([one.image, rank, number, name, f"{probability:.6f}"])
-    log(f"wrote {output}")

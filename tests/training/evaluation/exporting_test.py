@@ -16,6 +16,7 @@ from terngrad_tf.training.evaluation import evaluator
 from terngrad_tf.training.storage import run_folder
 from tests import runs
 from tests.bin import samples
+from tests.slim_data.samples import small_disk
 
 
 class ExportingTest(tf.test.TestCase):
@@ -86,9 +87,22 @@ class ExportingTest(tf.test.TestCase):
         self.assertEqual((status, err.count("\n")), (2, 1))
         self.assertIn("`output` must not be there yet. Received: output=", err)
         self.assertEqual(taken.read_text(), "mine")
+        for output in (taken / "within" / "network", pathlib.Path("/proc/network.keras")):
+            status, _, err = self.export(output)
+            self.assertEqual((status, err.count("\n")), (2, 1), err)
+            self.assertIn(f"`output` cannot be written. Received: output={str(output)!r} (", err)
         status, _, err = self.export(taken.with_name("new"), "--checkpoint_dir", "/nowhere")
         self.assertEqual((status, err.count("\n")), (2, 1))
         self.assertIn("`checkpoint_dir` must hold a run with a checkpoint", err)
+
+    @pytest.mark.slow
+    def test_a_full_disk_has_its_own_status_and_the_path_that_was_given(self):
+        with small_disk(self, 64) as folder:
+            for name in ("network", "network.keras"):
+                status, _, err = self.export(f"{folder}/{name}")
+                self.assertEqual(status, 4, err)
+                self.assertIn(f"error: {folder}/{name} cannot be written: No space left", err)
+            self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
 
 
 if __name__ == "__main__":

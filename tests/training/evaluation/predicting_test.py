@@ -136,6 +136,12 @@ class PredictingTest(tf.test.TestCase):
                 self.assertRegex(err, words)
                 self.assertFalse(table.exists())
 
+    def test_a_table_that_cannot_be_written_is_refused_before_the_work(self):
+        for output in (self.root, self.root / "images" / "within" / "0.PNG" / "table.csv"):
+            status, out, err = self.predict("--output", output, self.root / "images")
+            self.assertEqual((status, out, err.count("\n")), (2, "", 1), err)
+            self.assertIn(f"`output` cannot be written. Received: output={str(output)!r} (", err)
+
     def test_photos_of_any_size_and_colour_become_images_of_a_data_set(self):
         generator = np.random.default_rng(0)
         pixels = generator.integers(0, 256, [40, 60, 3], np.uint8)
