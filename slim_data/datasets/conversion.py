@@ -158,7 +158,7 @@ def _is_done(builder, report, split, paths):
     if not all(os.path.isfile(path) for path in paths):
         return False
     try:
-        record_files.count_examples(paths)
+        size = record_files.count_examples(paths)
     except DataError as error:
         report(f"{error}. Writing the {split} files again.")
         return False
@@ -166,6 +166,8 @@ def _is_done(builder, report, split, paths):
     with contextlib.suppress(DataError):  # the source may be gone
         fingerprint |= builder.fingerprint()
     known = writing.known_fingerprint(paths)
+    if known.get("num_examples", size) != size:
+        return False
     for key, value in fingerprint.items():
         if known and known.get(key) != value:
             raise DataError(

@@ -10,26 +10,35 @@ from slim_data.common.errors import DataError
 from slim_data.common.progress import ignore
 from slim_data.datasets import registry
 from slim_data.input import data_files
-from slim_data.tfrecord import corruption, decoding, shards
+from slim_data.tfrecord import corruption, decoding, shards, writing
 
 _MOST_FAULTS_SHOWN = 10  # per file
 
 
 def validate(
-    name: str, data_dir: str | os.PathLike, report: Callable[[str], object] = ignore
+    name: str,
+    data_dir: str | os.PathLike,
+    report: Callable[[str], object] = ignore,
+    *,
+    allow_other_counts: bool = False,
 ) -> dict[str, dict[str, collections.Counter[int]]]:
     """Checks every record of a data set and counts the records by file and class.
 
     Compares every checksum, requires every key that the converters write, and checks labels and the
-    sizes of images.
+    sizes of images. Each file must hold as many records as its conversion wrote or, if that is not
+    known, each split as many as published.
 
     Args:
         data_dir: folder with all splits, or a worker's folder with training files only.
         report: function of a line of text, called with each row of a table. Rows of the first ten
             damaged records follow their file's row.
+        allow_other_counts: whether to accept splits of another size than published. Default False.
 
     Returns:
         {split: {path: {class: number of records}}}.
+
+    Raises:
+        DataError: a record is damaged, records are missing, or files are.
 
     Example:
         >>> counts = validate("digits", "/data/digits")["test"]
@@ -43,9 +52,13 @@ def validate(
     check = functools.partial(decoding.decode_strictly, dataset=dataset)
 
     report(f"{'file':{width}}  records")
-    found, faults = {}, collections.defaultdict(list)
+    found, faults, cut = {}, collections.defaultdict(list), []
+    unknown = set() if allow_other_counts or shards.is_worker_folder(data_dir) else set(splits)
     for split, paths in files.items():
         found[split] = {}
+        written = _written_sizes(split, paths)
+        if written:
+            unknown.discard(split)
         results = corruption.read_checked(
             paths, check, lambda record: faults[record.path].append(record)
         )
@@ -53,13 +66,44 @@ def validate(
             found[split][path] = counts
             report(f"{os.path.basename(path):{width}}  {counts.total():7}")
             _report_faults(faults[path], report)
+            if not faults[path] and counts.total() != written.get(path, counts.total() or None):
+                cut.append(_cut(path, counts.total(), written.get(path)))
+                report(f"  {cut[-1]}")
     _refuse(list(itertools.chain.from_iterable(faults.values())))
+    if cut:
+        raise DataError(f"{cut[0]}{f'; and {len(cut) - 1} more files' if len(cut) > 1 else ''}")
     _report_classes(dataset, found, report)
     sizes = {s: sum(c.total() for c in counts.values()) for s, counts in found.items()}
+    for split, size in sizes.items():
+        if split in unknown and (lacking := _lacking(dataset, split, size)):
+            raise DataError(
+                f"{dataset.title} has {size}{lacking} {split} records; --allow_other_counts accepts"
+                " them, as of a part that was made on purpose"
+            )
     shown = ", ".join(f"{s} {size}{_lacking(dataset, s, size)}" for s, size in sizes.items())
     num_files = sum(map(len, files.values()))
     report(f"{dataset.title}: {sum(sizes.values())} records in {num_files} files, whole ({shown})")
     return found
+
+
+def _written_sizes(split, paths):
+    """Returns {path: number of records that its conversion wrote}, {} if unknown."""
+    known = writing.known_fingerprint([os.path.realpath(path) for path in paths])
+    size, count = (known.get(f"num_{what}") for what in ("examples", "files"))
+    if not isinstance(size, int) or not isinstance(count, int) or not len(paths) <= count <= size:
+        return {}
+    if count == 1:
+        return {paths[0]: size}
+    sizes = shards.spread(size, count)
+    found = {os.path.basename(path): path for path in paths}
+    names = shards.shard_names(split, count)
+    return {found[name]: n for name, n in zip(names, sizes, strict=True) if name in found}
+
+
+def _cut(path, size, written):
+    if written is None:
+        return f"{path} is empty"
+    return f"{path} holds {size} records, but {written} were written to it"
 
 
 def _counts_by_file(paths, results):

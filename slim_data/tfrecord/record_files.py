@@ -63,13 +63,17 @@ def count_examples(files: Sequence[str], up_to_faults: bool = False) -> int:
         up_to_faults: whether to count damaged files up to their first fault.
 
     Raises:
-        DataError: a file is truncated, or a record's length does not match its checksum; names
-            the file and the record.
+        DataError: a file is empty or truncated, or a record's length does not match its checksum;
+            names the file and the record.
     """
     scans = scan_records(files)
     for path, found in zip(files, scans, strict=True):
-        if found.fault is not None and not up_to_faults:
+        if up_to_faults:
+            continue
+        if found.fault is not None:
             raise record_error(path, found.num_records, found.fault)
+        if not found.num_records:
+            raise DataError(f"{path} is empty: remove it and convert the data set again")
     return sum(found.num_records for found in scans)
 
 

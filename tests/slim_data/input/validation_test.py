@@ -66,6 +66,31 @@ class ValidationTest(tf.test.TestCase):
         summary = "30 records in 4 files, whole (train 23 of the published 60000, test 7 of"
         self.assertIn(summary, lines[-1])
 
+    def test_files_that_lost_whole_records_are_named(self):
+        first, second, _ = self.files["train"]
+        worker = slim_data.split_dataset(self.folder, 3, 1)
+        os.truncate(second, samples.record_offsets(second)[5])
+        reason = f"{os.path.basename(second)} holds 5 records, but 8 were written to it"
+        for folder in (self.folder, worker):
+            with self.assertRaisesRegex(slim_data.DataError, f"{reason}$"):
+                validation.validate("mnist", folder, allow_other_counts=True)
+        os.truncate(first, 0)
+        lines = []
+        with self.assertRaisesRegex(slim_data.DataError, "holds 0 .* but 7 .*; and 1 more file"):
+            validation.validate("mnist", self.folder, lines.append)
+        self.assertTrue(lines[4].endswith(reason), lines)
+
+    def test_unknown_conversions_hold_as_many_records_as_published(self):
+        os.remove(os.path.join(self.folder, ".train.conversion.json"))
+        with self.assertRaisesRegex(
+            slim_data.DataError, "MNIST has 23 of the published 60000 train records; --allow_other"
+        ):
+            validation.validate("mnist", self.folder)
+        validation.validate("mnist", self.folder, allow_other_counts=True)
+        os.truncate(self.files["train"][1], 0)
+        with self.assertRaisesRegex(slim_data.DataError, "train-00001-of-00003 is empty$"):
+            validation.validate("mnist", self.folder, allow_other_counts=True)
+
     def test_a_workers_folder_is_read_alone(self):
         folder = slim_data.split_dataset(self.folder, 3, 2)
         found = validation.validate("mnist", folder)
@@ -147,7 +172,7 @@ class ValidationTest(tf.test.TestCase):
                 samples.write_records(path, records)
 
         write((31, 12))
-        found = validation.validate("flowers", folder)
+        found = validation.validate("flowers", folder, allow_other_counts=True)
         for counts in found.values():
             self.assertEqual(list(counts.values()), [{5: 2}])
         write((12, 31))

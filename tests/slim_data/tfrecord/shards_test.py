@@ -105,6 +105,13 @@ class ShardsTest(tf.test.TestCase):
         parts = ["empty", self.folder]
         self.assert_data_error(parts, slim_data.find_files, "mnist", self.folder, "test")
 
+    def test_an_empty_file_among_others_is_refused_where_records_are_counted(self):
+        first, second = (self.path(name) for name in shards.shard_names("train", 2))
+        samples.write_records(first, [b"x"])
+        samples.write_records(second, [])
+        self.assert_data_error([f"{second} is empty"], slim_data.count_examples, [first, second])
+        self.assertEqual(slim_data.count_examples([first, second], up_to_faults=True), 1)
+
     def test_links_to_nowhere_are_named(self):
         path = self.path("test-mnist.tfrecord")
         os.symlink(self.path("absent"), path)
