@@ -17,6 +17,7 @@ from terngrad_tf.checkpoints import files
 from terngrad_tf.checkpoints.best import Best
 from terngrad_tf.checkpoints.files import Position
 from terngrad_tf.checkpoints.newest import newest_of_all
+from terngrad_tf.checkpoints.sole_writer import SoleWriter
 from terngrad_tf.checkpoints.state import ModelState, load_weights
 from terngrad_tf.common import messages, preemption
 from terngrad_tf.common.arguments import check, is_integer
@@ -77,7 +78,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     Raises:
         ValueError: an argument is out of range; or, in `fit`, `folder` is not writable, or holds
-            only damaged checkpoints or another model's.
+            only damaged checkpoints or another model's, or another run writes there.
         OSError: in `fit`, a checkpoint cannot be written.
         SystemExit: in `fit`, with status 75, after SIGTERM.
     """
@@ -217,7 +218,7 @@ class Checkpoint(keras.callbacks.Callback):
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self._folder):
-                files.remove_unfinished(self._folder)
+                self._writer = SoleWriter(self._folder)
         except OSError as error:
             raise ValueError(
                 "`folder` must be a folder that can be written to. Received:"
@@ -250,10 +251,14 @@ class Checkpoint(keras.callbacks.Callback):
             collected = state.collect(self._saves)
             if collected is not None:
                 path = files.path_of(self._folder, self._position.step)
+                # Copies may share a folder.
+                self._writer.check([path] if self.num_copies else [])
+                self._writer.remove_unfinished()
                 self._write(path, *collected, values)
                 newest = files.find(self._folder)[-self._keep :]
                 best = self._best.path() if self.monitor else None
                 files.remove_all_but(self._folder, [*newest, *([best] if best else [])])
+                self._writer.wrote(path)
 
     def _write(self, path, arrays, paths, values):
         try:

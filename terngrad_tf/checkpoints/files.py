@@ -135,12 +135,15 @@ def remove_all_but(folder: PathLike, kept: Sequence[pathlib.Path]) -> None:
                 path.unlink(missing_ok=True)
 
 
-def remove_unfinished(folder: PathLike) -> None:
-    """Removes unfinished files of killed processes; no other process may be writing."""
+def unfinished(folder: PathLike) -> dict[pathlib.Path, tuple[int, int]]:
+    """Returns size and time of the half-written files in a folder, of live or killed processes."""
+    found = {}
     for path in pathlib.Path(folder).iterdir():
         if _UNFINISHED.fullmatch(path.name):
             with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+                status = path.stat()
+                found[path] = (status.st_size, status.st_mtime_ns)
+    return found
 
 
 def _description(path, metadata):

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import resource
+import shutil
 import signal
 import sys
 
@@ -300,6 +301,49 @@ class FolderTest(tf.test.TestCase):
         self.train(1)
         self.assertFalse(left.exists())
         self.assertTrue(kept.exists())
+
+    def also_written(self, epoch, step, **options):
+        """Trains; at an epoch's end, a file appears as if another run wrote it."""
+        at_end = keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda now, logs: (
+                now == epoch
+                and shutil.copy(files.find(self.folder)[0], files.path_of(self.folder, step))
+            )
+        )
+        model = programs.make(self.plain, "adam")
+        programs.fit(model, "arrays", [at_end, Checkpoint(self.folder, **options)])
+
+    def test_a_folder_in_which_another_run_writes_is_refused(self):
+        self.train(1)
+        # A newer one, and one that this run wrote and removed.
+        for epoch, step in ((2, 100), (3, 10)):
+            with self.subTest(step=step):
+                path = files.path_of(self.folder, step)
+                with self.assertRaisesRegex(ValueError, f"another run wrote {path.name} there"):
+                    self.also_written(epoch, step, keep=1)
+                self.assertTrue(path.exists())
+                path.unlink()
+        # A new run does not ask who wrote what it finds.
+        self.train(5)
+        self.assertEqual(self.names(), [20, 25])
+
+    def test_copies_and_callbacks_of_one_run_may_share_a_folder(self):
+        self.train(1)
+        self.also_written(2, 15, num_copies=1)
+        callbacks = [Checkpoint(self.folder, freq, keep=9) for freq in (2, 3)]
+        programs.fit(programs.make(self.plain, "adam"), "arrays", callbacks, 6)
+        self.assertEqual(self.names(), [15, 20, 21, 22, 24, 26, 27, 28, 30])
+
+    def test_half_written_files_of_a_live_run_are_kept(self):
+        self.folder.mkdir()
+        path = self.folder / f".checkpoint-0000000002.safetensors.{'0' * 16}"
+        path.write_bytes(b"")
+        write = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: path.write_bytes(b"more")
+        )
+        model = programs.make(self.plain, "adam")
+        programs.fit(model, "arrays", [write, Checkpoint(self.folder)], 2)
+        self.assertTrue(path.exists())
 
     def test_arguments_are_checked(self):
         for name, value in {
