@@ -106,11 +106,13 @@ class Checkpoint(keras.callbacks.Callback):
         check(is_integer(num_copies, 0), "num_copies", "must be an integer, 0 or more", num_copies)
         check(isinstance(skip_data, bool), "skip_data", "must be a bool", skip_data)
         self._folder = pathlib.Path(folder)
+        # Processes compare the arguments that a callback keeps under their names.
         self.save_freq = save_freq
+        self.keep = keep
         self.monitor = monitor
+        self.mode = mode
         self.num_copies = num_copies
         self.skip_data = skip_data
-        self._keep = keep
         self._best = Best(self._folder, monitor, mode)
         self._stack = contextlib.ExitStack()
         self._state: ModelState | None = None
@@ -255,7 +257,7 @@ class Checkpoint(keras.callbacks.Callback):
                 self._writer.check([path] if self.num_copies else [])
                 self._writer.remove_unfinished()
                 self._write(path, *collected, values)
-                newest = files.find(self._folder)[-self._keep :]
+                newest = files.find(self._folder)[-self.keep :]
                 best = self._best.path() if self.monitor else None
                 files.remove_all_but(self._folder, [*newest, *([best] if best else [])])
                 self._writer.wrote(path)

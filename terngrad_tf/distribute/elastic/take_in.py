@@ -25,6 +25,8 @@ class TakeInWorkers(keras.callbacks.Callback):
         membership: `Membership`, from `join_cluster`.
     """
 
+    runs_on_all_processes = True
+
     def __init__(self, strategy: TernGradStrategy, membership: Membership) -> None:
         super().__init__()
         self._strategy = strategy

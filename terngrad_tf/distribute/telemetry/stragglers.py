@@ -113,6 +113,8 @@ class StragglerMonitor(keras.callbacks.Callback):
         ValueError: `freq` is out of range.
     """
 
+    runs_on_all_processes = True
+
     def __init__(
         self,
         freq: int = 100,
@@ -121,7 +123,7 @@ class StragglerMonitor(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         check(is_integer(freq, 1), "freq", "must be a positive integer", freq)
-        self._freq = freq
+        self.freq = freq
         self._report = report
         self._write = write
         self._timer = None
@@ -141,7 +143,7 @@ class StragglerMonitor(keras.callbacks.Callback):
             self._begin()
             return
         self._batches += 1
-        if self._batches < self._freq:
+        if self._batches < self.freq:
             return
         self._pause()
         strategy = self.model.distribute_strategy

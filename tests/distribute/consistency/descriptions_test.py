@@ -1,6 +1,9 @@
 """Tests that equal objects have equal descriptions on all processes, and others differ."""
 
 import functools
+import importlib
+import inspect
+import pkgutil
 import sys
 
 import keras
@@ -8,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from terngrad_tf import checkpoints, distribute, subspace
 from terngrad_tf.distribute.consistency import calls
 from terngrad_tf.distribute.consistency.callback_settings import callback_settings
 from terngrad_tf.distribute.consistency.descriptions import (
@@ -160,6 +164,34 @@ class DescriptionsTest(tf.test.TestCase):
                 "another Stop.patience": 4,
             },
         )
+
+    def test_all_arguments_of_our_callbacks_that_wait_for_each_other_are_compared(self):
+        arguments = {
+            "Checkpoint": ["here"],
+            "StragglerMonitor": [],
+            "TakeInWorkers": [None, None],
+        }
+        # Places, and functions that one process may have alone.
+        left_out = {"folder", "membership", "report", "strategy", "write"}
+        classes = {c.__name__: c for c in our_callbacks() if hasattr(c, "runs_on_all_processes")}
+        self.assertEqual(classes.keys(), arguments.keys())
+        for name, cls in classes.items():
+            compared = {f"{name}.{a}" for a in inspect.signature(cls).parameters} - {
+                f"{name}.{argument}" for argument in left_out
+            }
+            found = callback_settings(cls(*arguments[name]))
+            self.assertEqual(found.keys(), compared | {name})
+
+
+def our_callbacks():
+    for package in (checkpoints, distribute, subspace):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    return [
+        cls
+        for cls in keras.callbacks.Callback.__subclasses__()
+        if cls.__module__.startswith("terngrad_tf.")
+    ]
 
 
 class Shared:
