@@ -105,6 +105,8 @@ class Checkpoint(keras.callbacks.Callback):
         check(is_integer(keep, 1), "keep", "must be a positive integer", keep)
         check(is_integer(num_copies, 0), "num_copies", "must be an integer, 0 or more", num_copies)
         check(isinstance(skip_data, bool), "skip_data", "must be a bool", skip_data)
+        # Without a strategy of this package, `fit` would not resume in the middle of its data.
+        private.install_patches()
         self._folder = pathlib.Path(folder)
         # Processes compare the arguments that a callback keeps under their names.
         self.save_freq = save_freq

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from terngrad_tf.checkpoints import Checkpoint, files
 from terngrad_tf.common import preemption
-from terngrad_tf.distribute import TernGradStrategy
+from terngrad_tf.distribute import TernGradStrategy, private
 from tests import forks
 from tests.checkpoints import programs
 
@@ -74,6 +74,7 @@ class CheckpointTest(tf.test.TestCase):
 
     @pytest.mark.slow
     def test_plain_keras_resumes(self):
+        private.uninstall_patches()  # as in a program without our strategy
         self.assert_resumes(tf.distribute.get_strategy(), "accumulation", "shuffled", "epoch", (6,))
 
     @pytest.mark.long
@@ -230,6 +231,7 @@ class FolderTest(tf.test.TestCase):
             programs.fit(model, "arrays", [Checkpoint(self.folder)], 2)
 
     def test_sigterm_is_handled_while_fit_runs_alone(self):
+        private.uninstall_patches()  # as in a program without our strategy
         handlers = []
         look = keras.callbacks.LambdaCallback(
             on_train_batch_end=lambda batch, logs: handlers.append(signal.getsignal(signal.SIGTERM))
