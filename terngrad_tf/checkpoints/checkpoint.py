@@ -18,7 +18,7 @@ from terngrad_tf.checkpoints.best import Best
 from terngrad_tf.checkpoints.files import Position
 from terngrad_tf.checkpoints.newest import newest_of_all
 from terngrad_tf.checkpoints.sole_writer import SoleWriter
-from terngrad_tf.checkpoints.state import ModelState, load_weights
+from terngrad_tf.checkpoints.state import ModelState, load_weights, warn_of_other_options
 from terngrad_tf.common import messages, preemption
 from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.distribute import (
@@ -78,7 +78,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     Raises:
         ValueError: an argument is out of range; or, in `fit`, `folder` is not writable, or holds
-            only damaged checkpoints or another model's, or another run writes there.
+            only damaged checkpoints or those of other variables, or another run writes there.
         OSError: in `fit`, a checkpoint cannot be written.
         SystemExit: in `fit`, with status 75, after SIGTERM.
     """
@@ -137,7 +137,7 @@ class Checkpoint(keras.callbacks.Callback):
             path: path of a checkpoint. Default: the best if `monitor` is set, else the newest.
 
         Raises:
-            ValueError: the file is damaged, or its model differs.
+            ValueError: the file is damaged, or its model has other variables.
             FileNotFoundError: there is no checkpoint.
         """
         path = path or (self.best if self.monitor else None) or self.latest
@@ -171,6 +171,8 @@ class Checkpoint(keras.callbacks.Callback):
                 self.skip_data,
             )
             is_chief = not self._is_own or self._strategy.is_chief
+            if is_chief:
+                warn_of_other_options(self._model_state().layers, description)
             if is_chief and self.params.get("verbose"):
                 tell(
                     f"Going on from {description.path}: epoch {position.epoch + 1}, batch"
@@ -258,15 +260,15 @@ class Checkpoint(keras.callbacks.Callback):
                 # Copies may share a folder.
                 self._writer.check([path] if self.num_copies else [])
                 self._writer.remove_unfinished()
-                self._write(path, *collected, values)
+                self._write(path, *collected, values, state.layers)
                 newest = files.find(self._folder)[-self.keep :]
                 best = self._best.path() if self.monitor else None
                 files.remove_all_but(self._folder, [*newest, *([best] if best else [])])
                 self._writer.wrote(path)
 
-    def _write(self, path, arrays, paths, values):
+    def _write(self, path, arrays, paths, values, layers):
         try:
-            files.write(path, arrays, paths, self._position, values)
+            files.write(path, arrays, paths, self._position, values, layers)
         except OSError as error:
             why = f"the checkpoint cannot be written: {error.strerror}"
             raise OSError(error.errno, why, str(path)) from error

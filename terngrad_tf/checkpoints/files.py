@@ -7,6 +7,7 @@ import json
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import safetensors
@@ -21,6 +22,8 @@ from terngrad_tf.common.tensor_files import read_header, write_tensors
 _FORMAT = "terngrad_tf.checkpoint"
 _NAME = re.compile(r"checkpoint-(\d{10,18})\.safetensors")
 _UNFINISHED = re.compile(r"\.checkpoint-\d{10,18}\.safetensors\.[0-9a-f]{16}")
+# Headers of files have a limit, too.
+_MOST_OF_MODEL = 2**21
 # Integers in which safetensors' NumPy interface stores other dtypes.
 _STORED = {1: np.uint8, 2: np.uint16}
 
@@ -48,6 +51,7 @@ class Description:
         layout: (key, path of the variable, dtype) of each array.
         logs: logs of the epoch that ended with the checkpoint.
         checksum: SHA-256.
+        model: description of the model's layers, or None if it is not known.
     """
 
     path: pathlib.Path
@@ -55,6 +59,7 @@ class Description:
     layout: tuple[tuple[str, str, str], ...]
     logs: dict[str, float]
     checksum: str
+    model: Any = None
 
 
 def find(folder: PathLike) -> list[pathlib.Path]:
@@ -76,8 +81,12 @@ def write(
     paths: Mapping[str, str],
     position: Position,
     logs: Mapping[str, float],
+    model: Any = None,
 ) -> None:
-    """Writes arrays and their variables' paths, both by key, to a temporary file and renames it."""
+    """Writes arrays and their variables' paths, both by key, to a temporary file and renames it.
+
+    `model` describes the model's layers by values that JSON can hold. Default: not known.
+    """
     stored = {key: _as_stored(array) for key, array in arrays.items()}
     layout = [[key, paths[key], arrays[key].dtype.name] for key in arrays]
     metadata = {
@@ -86,6 +95,8 @@ def write(
         "layout": json.dumps(layout),
         "logs": json.dumps(dict(logs)),
     }
+    if model is not None and len(described_model := json.dumps(model)) <= _MOST_OF_MODEL:
+        metadata["model"] = described_model
     write_tensors(path, stored, metadata | {"sha256": _checksum(stored, metadata)})
 
 
@@ -160,10 +171,17 @@ def _description(path, metadata):
             _dtype(dtype)
         logs = strict_json.parse_json(metadata["logs"])
         logs = {str(name): float(value) for name, value in logs.items()}
-        return Description(path, position, layout, logs, metadata["sha256"])
+        return Description(path, position, layout, logs, metadata["sha256"], _model(metadata))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else error
         raise ValueError(f"{path} is no checkpoint of `terngrad_tf.Checkpoint`: {why}") from error
+
+
+def _model(metadata):
+    """Returns the model's description; None if the file is older, or JSON cannot hold it."""
+    with contextlib.suppress(ValueError):
+        return strict_json.parse_json(metadata.get("model", "null"))
+    return None
 
 
 def _is_count(value):

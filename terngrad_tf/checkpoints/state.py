@@ -1,5 +1,6 @@
 """Collects and restores the variables of a model and its optimizer."""
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -12,12 +13,16 @@ from terngrad_tf.checkpoints import local_state
 from terngrad_tf.checkpoints.files import Description
 from terngrad_tf.common.arguments import shown
 from terngrad_tf.distribute import TernGradStrategy, local_steps_optimizer, private
+from terngrad_tf.distribute.consistency.descriptions import describe_model, flatten
 from terngrad_tf.distribute.local_sgd.replica_state import ReplicaState
 
 # Suffix that Keras adds to repeated names.
 _NUMBER = re.compile(r"_\d+(?=[/_]|$)")
 _MODEL, _OPTIMIZER, _REPLICAS, _SUMS = "model", "optimizer", "replicas", "sums"
+_MOST_TOLD = 3
 _KINDS = {_REPLICAS: "steps (`DiLoCo`)", _SUMS: "accumulated gradients"}
+
+_logger = logging.getLogger(__name__)
 
 
 class ModelState:
@@ -25,9 +30,13 @@ class ModelState:
 
     Shared variables are saved once, replicas' own variables (steps of `DiLoCo`, accumulated
     gradients) for all replicas.
+
+    Attributes:
+        layers: description of the model's layers.
     """
 
     def __init__(self, model: keras.Model) -> None:
+        self.layers = describe_model(model)
         self._strategy = strategy = model.distribute_strategy
         self._model = model
         optimizer = model.optimizer
@@ -126,7 +135,32 @@ def load_weights(
     """
     variables = _numbered(_MODEL, model_variables(model))
     _check_same(variables, description, arrays, (_MODEL,), "model")
+    warn_of_other_options(describe_model(model), description)
     assign(variables, arrays)
+
+
+def warn_of_other_options(layers: Any, description: Description) -> None:
+    """Warns if a checkpoint's model had other layers or options, which its variables do not show.
+
+    Options that only one of them has are left out: releases of Keras add some.
+
+    Args:
+        layers: description of the present model by `describe_model`.
+        description: the checkpoint's.
+    """
+    if description.model is None:
+        return
+    here, there = flatten(layers), flatten(description.model)
+    differ = [
+        f"{key} is {_told_option(there, key)} there and {_told_option(here, key)} here"
+        for key in here | there
+        if here.get(key) != there.get(key)
+        and (key.endswith(".class") or (key in here and key in there))
+    ]
+    if differ:
+        more = [f"{len(differ) - _MOST_TOLD} more"] if len(differ) > _MOST_TOLD else []
+        told = ", ".join(differ[:_MOST_TOLD] + more)
+        _logger.warning("%s is of a model with other options: %s", description.path, told)
 
 
 def assign(variables: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
@@ -160,6 +194,10 @@ def _check_same(variables, description, arrays, kinds, what):
                 f"{description.path} is of another {what}: it holds {there} where"
                 f" {here} is expected"
             )
+
+
+def _told_option(options, key):
+    return shown(options[key]) if key in options else "missing"
 
 
 def _told(variables: Mapping[str, Any], key: str, path: Callable, shape: Callable) -> str:

@@ -221,6 +221,47 @@ class FolderTest(tf.test.TestCase):
         path.write_bytes(path.read_bytes()[:-1])
         self.refused("is damaged.*name another folder")
 
+    def resume(self, *layers):
+        """Trains a model with these layers for another epoch, and loads its weights."""
+        model = keras.Sequential([keras.Input([4]), *layers, keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        checkpoint = Checkpoint(self.folder)
+        epochs = len(self.names()) + 1
+        programs.fit(model, "arrays", [checkpoint], epochs)
+        checkpoint.load_weights(model)
+
+    def test_other_options_of_layers_are_reported(self):
+        class Custom(keras.layers.Layer):
+            def __init__(self, units):
+                super().__init__()
+                self.inner = keras.layers.Dense(units)
+
+            def call(self, x):
+                return self.inner(x)
+
+        self.resume(keras.layers.Dense(8, "relu"), Custom(3))
+        with self.assertNoLogs("terngrad_tf", "WARNING"):  # Keras numbers the layers anew
+            self.resume(keras.layers.Dense(8, "relu"), Custom(3))
+        more = keras.layers.ReLU()
+        for layers, told in (
+            ([keras.layers.Dense(8, "tanh"), Custom(3)], "layers.0.activation is 'relu' there"),
+            ([keras.layers.Dense(8, "tanh"), Custom(3), more], "layers.2.class is 'Dense' th"),
+        ):
+            with self.assertLogs("terngrad_tf", "WARNING") as logs:
+                self.resume(*layers)
+            self.assertIn(told, logs.output[0])
+
+    def test_checkpoints_without_a_description_of_the_model(self):
+        self.resume()
+        (path,) = files.find(self.folder)
+        description, arrays, _ = files.read(path)
+        paths = {key: name for key, name, _ in description.layout}
+        for model in (None, "x" * 2**22, "\ud800"):  # of older files; too long; not Unicode
+            files.write(path, arrays, paths, description.position, {}, model)
+            self.assertIsNone(files.describe(path).model)
+        with self.assertNoLogs("terngrad_tf", "WARNING"):
+            self.resume()
+
     def test_a_model_that_is_built_in_the_first_step(self):
         for _ in range(2):
             model = keras.Sequential([keras.layers.Dense(1)])
