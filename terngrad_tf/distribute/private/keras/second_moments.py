@@ -65,10 +65,14 @@ class Update:
     def slot(self, name: str) -> keras.Variable:
         return getattr(self.optimizer, name)[self.index]
 
+    def value(self, name: str) -> tf.Tensor:
+        """Returns a slot's value: Keras' `slot + x` takes an x of shape `[0, n]` for a bias."""
+        return tf.convert_to_tensor(self.slot(name))
+
     @functools.cached_property
     def squares(self) -> tf.Tensor:
         """The average of squares v after the update, computed like the optimizer's."""
-        slot = self.slot(self.slots)
+        slot = self.value(self.slots)
         return slot + (tf.square(self.gradient) - slot) * (1 - getattr(self.optimizer, self.decay))
 
     def excess(self, averages: list[tf.Tensor]) -> tf.Tensor:
@@ -126,7 +130,7 @@ class _Lamb(Update):
         step = tf.cast(optimizer.iterations + 1, dtype)
         power_1 = tf.pow(tf.cast(optimizer.beta_1, dtype), step)
         power_2 = tf.pow(tf.cast(optimizer.beta_2, dtype), step)
-        mean, squares = self.slot("_momentums"), self.squares
+        mean, squares = self.value("_momentums"), self.squares
         mean = (mean + (self.gradient - mean) * (1 - optimizer.beta_1)) / (1 - power_1)
         squares = (squares - _excess(squares, self.spread(average))) / (1 - power_2)
         steps = mean / (tf.sqrt(squares) + optimizer.epsilon)
@@ -237,7 +241,7 @@ class _Adagrad(Update):
     @contextlib.contextmanager
     def around(self, averages):
         slot = self.slot("_accumulators")
-        squares = slot + tf.square(self.gradient)
+        squares = self.value("_accumulators") + tf.square(self.gradient)
         start = tf.cast(self.optimizer.initial_accumulator_value, squares.dtype)
         excess = _excess(squares - start, self.spread(averages[0]))
         with self.presented(slot, squares, excess, 1.0):
@@ -259,8 +263,8 @@ class _Adamax(Update):
         largest = tf.maximum(optimizer.beta_2 * self.slot("_u"), tf.abs(self.gradient))
         squares = tf.square(largest)
         seen = tf.sqrt(squares - _excess(squares, self.spread(noise)))
-        slot = self.slot("_m")
-        mean = slot + (self.gradient - slot) * (1 - optimizer.beta_1)
+        slot, mean = self.slot("_m"), self.value("_m")
+        mean += (self.gradient - mean) * (1 - optimizer.beta_1)
         epsilon = tf.cast(optimizer.epsilon, dtype)
         shown = mean * (largest + epsilon) / (seen + epsilon)
         with self.presented(slot, mean, mean - shown, optimizer.beta_1):

@@ -1,5 +1,6 @@
 """Tests of updates by second moments without the noise of rounding."""
 
+import functools
 import sys
 from unittest import mock
 
@@ -293,6 +294,23 @@ class WhatIsCorrectedTest(parameterized.TestCase, tf.test.TestCase):
         store = {}
         optimizer.rounding_noise.save_own_variables(store)
         self.assertGreater(store["0"].min(), 0)
+
+    @parameterized.parameters("Adam", "Adagrad", "Adamax", "Lamb")
+    def test_a_weight_without_elements(self, name):
+        for strategy in (tf.distribute.get_strategy(), TernGradStrategy(2)):
+            with strategy.scope():
+                variables = [keras.Variable(tf.zeros(shape)) for shape in ([0, 3], [2000])]
+                optimizer = getattr(optimizers, name)(0.1)
+                optimizer.build(variables)
+
+            def apply(optimizer, variables):
+                optimizer.apply([tf.zeros([0, 3]), tf.ones([2000])], variables)
+
+            step = functools.partial(apply, optimizer, variables)
+            tf.function(lambda step=step, strategy=strategy: strategy.run(step))()
+            empty, full = variables
+            self.assertEqual(empty.shape, (0, 3))
+            self.assertLess(np.mean(full), 0.0)
 
     @pytest.mark.slow
     def test_rows_of_embeddings_have_noise_as_whole_tensors(self):
