@@ -1,6 +1,7 @@
 """The folder of a run: its owner and its run. This module never deletes a run's files."""
 
 import fcntl
+import fnmatch
 import json
 import os
 import pathlib
@@ -13,12 +14,15 @@ from terngrad_tf.common.arguments import shown
 from terngrad_tf.common.files import atomic_write
 from terngrad_tf.training.configs import checks
 from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.log import log
 
 RUN_FILE = "run.json"
 SNAPSHOT_FOLDER = "checkpoint_pca"
 PICTURE_FILE = "subspace.png"
 _LOCK_FILE = ".lock"
 _MAX_DIFFERENCES_SHOWN = 6
+# What a run leaves that never saved: its description and logs.
+_BEFORE_CHECKPOINTS = (RUN_FILE, "events.out.tfevents.*", "telemetry.jsonl")
 
 
 def read_run(folder: str | os.PathLike) -> dict[str, Any] | None:
@@ -51,6 +55,19 @@ def _read(folder):
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}); name another train_dir") from error
     return description
+
+
+def _differences(held, wanted, before):
+    """Returns what differs between a described run and the wanted identity."""
+    keys = sorted({*held["identity"], *wanted})
+    # An older run may have written the option among all options.
+    there = {**before, **(held.get("options") or {}), **held["identity"]}
+    wanted = {**before, **wanted}
+    return [
+        f"{key}: {there.get(key, 'nothing')!r} there, {wanted.get(key, 'nothing')!r} asked for"
+        for key in keys
+        if there.get(key) != wanted.get(key)
+    ]
 
 
 def _check(path, section, fields, prefix=""):
@@ -129,8 +146,8 @@ _IDENTITY = {
 class RunFolder:
     """Claims a folder for a run until `close` or the end of the process.
 
-    A new or empty folder takes the run; a folder that holds the same run resumes it; any other
-    folder is refused.
+    A new or empty folder takes the run, as does that of another run that never saved; a folder that
+    holds the same run resumes it; any other folder is refused.
 
     Args:
         identity: flat dict of what defines the run.
@@ -176,8 +193,10 @@ class RunFolder:
             raise
 
     def _claim(self, identity, before, details):
+        is_guarded = False
         try:
             fcntl.flock(self._lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_guarded = True
         except BlockingIOError as error:
             raise UserError(
                 "`train_dir` must not be in use by another process. "
@@ -188,8 +207,11 @@ class RunFolder:
         held = _read(self.path)
         if held is None:
             self._refuse_foreign_files()
-        else:
-            self._refuse_other_run(held, identity, before)
+        elif differences := _differences(held, identity, before):
+            # Without a guard, that run may be about to save.
+            if not is_guarded or not self._never_saved():
+                self._refuse_other_run(differences)
+            log(f"{self.path} takes this run: the one before never saved, with {differences[0]}")
         description = {"identity": identity, **details}
         if held != description:
             try:
@@ -214,24 +236,20 @@ class RunFolder:
                 f"deleted). Received: train_dir={str(self.path)!r}, which holds {foreign[0]!r}"
             )
 
-    def _refuse_other_run(self, held, wanted, before):
-        keys = sorted({*held["identity"], *wanted})
-        # An older run may have written the option among all options.
-        there = {**before, **(held.get("options") or {}), **held["identity"]}
-        wanted = {**before, **wanted}
-        differences = [
-            f"{key}: {there.get(key, 'nothing')!r} there, {wanted.get(key, 'nothing')!r} asked for"
-            for key in keys
-            if there.get(key) != wanted.get(key)
-        ]
-        if differences:
-            listed = "; ".join(differences[:_MAX_DIFFERENCES_SHOWN])
-            more = len(differences) - _MAX_DIFFERENCES_SHOWN
-            raise UserError(
-                "`train_dir` must be a new folder or hold the same run (nothing is deleted). "
-                f"Received: train_dir={str(self.path)!r}, which holds a run that differs in "
-                f"{listed}{f'; and {more} more' if more > 0 else ''}"
-            )
+    def _never_saved(self):
+        names = [entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")]
+        return all(
+            any(fnmatch.fnmatchcase(name, known) for known in _BEFORE_CHECKPOINTS) for name in names
+        )
+
+    def _refuse_other_run(self, differences):
+        listed = "; ".join(differences[:_MAX_DIFFERENCES_SHOWN])
+        more = len(differences) - _MAX_DIFFERENCES_SHOWN
+        raise UserError(
+            "`train_dir` must be a new folder or hold the same run (nothing is deleted). "
+            f"Received: train_dir={str(self.path)!r}, which holds a run that differs in "
+            f"{listed}{f'; and {more} more' if more > 0 else ''}"
+        )
 
     def close(self) -> None:
         """Lets other processes claim the folder; the files stay."""

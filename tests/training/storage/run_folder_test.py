@@ -1,9 +1,11 @@
 """A folder holds one run, and none of its files is ever deleted."""
 
+import errno
 import json
 import os
 import pathlib
 import sys
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -50,8 +52,24 @@ class RunFolderTest(tf.test.TestCase):
         self.assertEqual(run_folder.read_run(self.path)["max_steps"], 20)
         self.assertEqual(self.contents()["model.ckpt-10.index"], b"weights")
 
+    def test_a_folder_whose_run_never_saved_takes_another_run_and_keeps_its_logs(self):
+        self.claim(max_steps=10, model=MODEL)
+        (self.path / "events.out.tfevents.1.host").write_text("events")
+        self.claim(IDENTITY | {"seed": 2}, max_steps=10, model=MODEL)
+        self.assertEqual(run_folder.read_run(self.path)["identity"]["seed"], 2)
+        self.assertEqual(self.contents()["events.out.tfevents.1.host"], b"events")
+        holder = RunFolder(self.path, IDENTITY)
+        with self.assertRaisesRegex(UserError, "in use by another process"):
+            self.claim(IDENTITY | {"seed": 2})
+        holder.close()
+        # Where no process can hold the folder, the run may be alive.
+        with mock.patch("fcntl.flock", side_effect=OSError(errno.ENOSYS, "no locks")):
+            with self.assertRaisesRegex(UserError, "seed: 1 there, 2 asked"):
+                self.claim(IDENTITY | {"seed": 2})
+
     def test_another_run_is_refused_with_what_differs_and_nothing_changes(self):
         self.claim()
+        (self.path / "model.ckpt-1.index").write_text("weights")
         before = self.contents()
         with self.assertRaisesRegex(UserError, "`train_dir` .*net: 'lenet' there, 'vgg' asked"):
             self.claim(IDENTITY | {"net": "vgg"})
