@@ -184,12 +184,15 @@ def log_lines(
     else:
         rank += len(jobs.get("chief", [])) if cluster.task_type == cluster_flags.WORKER else 0
         own = f"worker {rank} of {len(workers)}{', the chief' if rank == 0 else ''}"
-    how = "asynchronous" if values.async_training else "synchronous"
-    gradients = {1: "ternary", 32: "float"}.get(values.grad_bits, f"{values.grad_bits}-bit")
+    how = f"{'asynchronous' if values.async_training else 'synchronous'} training"
+    # Flags of gradients mean nothing to a parameter server.
+    if cluster.task_type != "ps":
+        bits = {1: "ternary", 32: "float"}.get(values.grad_bits, f"{values.grad_bits}-bit")
+        how += f", {bits} gradients"
     return [
         f"PS hosts are: {servers}",
         f"Worker hosts are: {workers}",
-        f"This process is {own}; {how} training, {gradients} gradients",
+        f"This process is {own}; {how}",
     ]
 
 

@@ -203,7 +203,7 @@ class DistributedFlagsTest(tf.test.TestCase):
             ),
             (
                 ("--job_name", "ps", "--task_id", 1, "--async_training", *servers),
-                "parameter server 1 of 2; asynchronous training, float gradients",
+                "parameter server 1 of 2; asynchronous training",
             ),
         ):
             values = parse(*HOSTS, *arguments)
