@@ -70,6 +70,9 @@ def convert_folder(
     if num_processes is not None:
         check_at_least(1, num_processes=num_processes)
     part, other = _part_or_folder(validation)
+    _check_readable("directory", directory)
+    if other:
+        _check_readable("validation", other)
     labels = _find_labels(directory)
     check_installed("PIL")
     found = {directory: image_tree.find_images(directory, labels)}
@@ -121,6 +124,16 @@ def _part_or_folder(validation):
             f"Received: validation={validation!r}"
         )
     return validation, None
+
+
+def _check_readable(name, folder):
+    try:
+        os.listdir(folder)
+    except OSError as error:
+        raise DataError(
+            f"`{name}` must be a folder that can be read. "
+            f"Received: {name}={folder!r} ({error.strerror})"
+        ) from error
 
 
 def _find_labels(directory):

@@ -113,8 +113,12 @@ class ClusterFlags(Config):
                         gpus_per_task=1,
                         auto_set_gpu=False,
                     )
-            except (OSError, RuntimeError) as error:
-                # An unreadable file, or missing variables of Slurm.
+            except OSError as error:
+                raise ValueError(
+                    "`rank_table_file` must be a file that can be read. Received: "
+                    f"rank_table_file={self.rank_table_file!r} ({error.strerror})"
+                ) from error
+            except RuntimeError as error:  # missing variables of Slurm
                 raise ValueError(str(error)) from error
         with as_user_error():
             resolver = distribute.cluster_from_tf_config()

@@ -81,7 +81,7 @@ class ExchangeOptions:
             not quantization.rotate or self.wire not in wires.STREAMS,
             "wire",
             f"must be none of {wires.STREAMS}, which live from codes that are 0, with rotate=True;"
-            " `Quantization(rotate=False)` takes it",
+            " rotate=False, --norotate of the programs, takes it",
             self.wire,
         )
 

@@ -86,7 +86,7 @@ class OptimizerConfig(Config):
     decay_epochs: float | None = option(
         None,
         "Epoch at which --learning_rate_decay_type linear reaches 0. Default: the run's last.",
-        checks.EPOCHS,
+        checks.Range(0, 10**6, above=True),
     )
     loss_scale: float | None = option(
         None,

@@ -121,7 +121,7 @@ class DistributedFlagsTest(tf.test.TestCase):
             ((*HOSTS, "--job_name", "boss"), "`job_name` must be one of"),
             ((*HOSTS, "--task_id", 3), r"`task_id` must lie in \[0, 3\)"),
             (("--slurm",), "SLURM_PROCID not found"),
-            (("--rank_table_file", "/no/such"), "No such file"),
+            (("--rank_table_file", "/no/such"), "`rank_table_file` must .*='/no/such' .No such"),
         ):
             with (
                 self.subTest(arguments=arguments),

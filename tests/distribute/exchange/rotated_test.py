@@ -304,7 +304,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
             ({"clip_factor": 2.5}, f"`clip_factor` {rule}. Received: clip_factor=2.5"),
             ({"clip_factor": 0, "grad_bits": 4}, f"`clip_factor` {rule}. Received: clip_factor=0"),
             ({"rotate": True, "bits_per_element": 0.3}, f"`bits_per_element` {rule}. .*=0.3"),
-            ({"rotate": True, "wire": "sparse"}, "`wire` must be none of .*rotate=True.*sparse"),
+            ({"rotate": True, "wire": "sparse"}, "`wire` .*rotate=True; rotate=False, --norotate"),
             ({"rotate": True, "wire": "sparse_bidirectional"}, "`wire` must be none of .*rotate="),
         ):
             with self.assertRaisesRegex(ValueError, message):

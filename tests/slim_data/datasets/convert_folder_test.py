@@ -242,8 +242,9 @@ class ConvertFolderTest(tf.test.TestCase):
     def test_mistakes_are_refused_before_writing(self):
         for value in (1, -0.1, "nan", 2.5):
             self.assert_refused("`validation` must be at least 0 and less", "--validation", value)
-        self.assert_refused("none: No such file", "--validation", self.path("none"))
-        self.assert_refused("none: No such file", directory=self.path("none"))
+        rule = "must be a folder that can be read.*none' .No such file"
+        self.assert_refused(f"`validation` {rule}", "--validation", self.path("none"))
+        self.assert_refused(f"`directory` {rule}", directory=self.path("none"))
         self.assert_refused("must be another folder", "--validation", f"{self.images}/")
         self.assert_refused("`num_processes` must be a positive", "--num_processes", 0)
         self.assert_refused("`train_shards` must be a positive", "--train_shards", 0)

@@ -39,6 +39,7 @@ class OptionsTest(tf.test.TestCase):
             ("floating_grad_epoch", -1),
             ("label_smoothing", 1),
             ("loss_scale", -1),
+            ("decay_epochs", 0),
             ("grad_bits", 0),
             ("grad_bits", 9),
         ):
