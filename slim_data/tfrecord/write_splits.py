@@ -73,7 +73,7 @@ def _write_split(split, source, num_shards, folder, num_processes, report):
     if discarded:
         report(f"{split}: removed {discarded} files, unfinished and of other images than these")
     with progress.progress_bar(f"Writing {split}", source.num_examples) as advance:
-        writing.write_shards(
+        num_written = writing.write_shards(
             source.generate,
             paths,
             source.num_examples,
@@ -81,7 +81,11 @@ def _write_split(split, source, num_shards, folder, num_processes, report):
             num_processes=num_processes,
             progress=advance,
         )
-    report(f"Wrote {source.num_examples} {split} images to {shards.first_and_last(paths)}")
+    names = shards.first_and_last(paths)
+    if not num_written:
+        report(f"All {source.num_examples} {split} images are in {names} already")
+        return
+    report(f"Wrote {num_written} {split} images to {names}")
     report(
         f"{datetime.datetime.now()}: Finished writing all {source.num_examples} images in data set."
     )

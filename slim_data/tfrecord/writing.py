@@ -39,7 +39,7 @@ def write_shards(
     fingerprint: Mapping[str, Any],
     num_processes: int | None = None,
     progress: Callable[[int], object] = ignore,
-) -> None:
+) -> int:
     """Spreads examples evenly over files, in order; each file appears when complete.
 
     Keeps finished files of an interrupted run of the same conversion. A hidden file beside them
@@ -54,6 +54,9 @@ def write_shards(
             (source, sizes, options).
         num_processes: maximum number of processes; None: one per core. Few examples use fewer.
         progress: function of the number of examples written so far.
+
+    Returns:
+        The number of examples that this call wrote.
 
     Raises:
         DataError: the folder holds files of another conversion, the source holds more or fewer
@@ -87,6 +90,7 @@ def write_shards(
         _write_part(generate, missing, advance)
     else:
         processes.run_processes(_write_part, [(generate, part) for part in parts], advance)
+    return num_missing
 
 
 def discard_unfinished(

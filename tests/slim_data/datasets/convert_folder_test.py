@@ -159,6 +159,17 @@ class ConvertFolderTest(tf.test.TestCase):
                 tf.io.decode_image(image_files.upright(data), 3).shape, expected.shape
             )
 
+    def test_a_repeated_conversion_says_what_it_wrote(self):
+        arguments = ("--validation", 0.2, "--train_shards", 2, "--validation_shards", 1)
+        self.assertIn(
+            "Wrote 24 train images to train-00000-of-00002 to train-", self.convert(*arguments)
+        )
+        os.remove(os.path.join(self.output, "train-00001-of-00002"))
+        told = self.convert(*arguments)
+        self.assertIn("Wrote 12 train images to train-00000-of-00002 to train-", told)
+        self.assertIn("All 6 validation images are in validation-00000-of-00001 already\n", told)
+        self.assertNotIn("Wrote", self.convert(*arguments))
+
     def test_nested_images_count_and_files_of_operating_systems_do_not(self):
         self.add("cats/deep/er/猫.jpg", encode("JPEG"))
         os.symlink("0.jpg", os.path.join(self.images, "cats", "link.jpg"))
