@@ -1,6 +1,7 @@
 """Argument parsing, error reports and exit statuses of the data programs."""
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -11,7 +12,9 @@ from slim_data.common.errors import DataError, printable
 from slim_data.common.lazy import tf
 
 STATUS_ERROR = 2
+STATUS_DISK = 4
 STATUS_INTERRUPTED = 130  # the shells' convention
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class _Parser(help_arguments.Parser):
@@ -52,7 +55,8 @@ def run_program(
         arguments: default: the process's.
 
     Returns:
-        The exit status: 0, 2 for an error that the user can fix, or 130 after Ctrl-C.
+        The exit status: 0; 2 for an error that the user can fix; 4 if a file could not be written,
+        as on a full disk; or 130 after Ctrl-C.
     """
     # Otherwise TensorFlow's start-up notes hide the program's lines.
     tf.load_for_program()
@@ -66,9 +70,10 @@ def run_program(
         values = parser.parse_args(arguments)
         main(values)
     except DataError as error:
-        return _fail(name, error)
+        return _fail(name, error, STATUS_DISK if _is_of_disk(error) else STATUS_ERROR)
     except OSError as error:
-        return _fail(name, f"{error.filename or 'a file'}: {error.strerror or error}")
+        status = STATUS_DISK if _is_of_disk(error) else STATUS_ERROR
+        return _fail(name, f"{error.filename or 'a file'}: {error.strerror or error}", status)
     except MemoryError:
         return _fail(name, "this machine has too little memory")
     except KeyboardInterrupt:
@@ -77,9 +82,22 @@ def run_program(
     return 0
 
 
-def _fail(name, reason):
+def _fail(name, reason, status=STATUS_ERROR):
     print(f"{name}: error: {printable(reason)}", file=sys.stderr, flush=True)
-    return STATUS_ERROR
+    return status
+
+
+def _is_of_disk(error):
+    """Returns True if an error comes from a file that could not be written."""
+    while error is not None:
+        if isinstance(error, OSError):
+            if error.errno in _DISK_ERRORS:
+                return True
+            # TensorFlow's errors have words only.
+            if error.errno is None and any(os.strerror(n) in str(error) for n in _DISK_ERRORS):
+                return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def add_boolean(

@@ -170,6 +170,12 @@ class ConvertFolderTest(tf.test.TestCase):
         self.assertIn("All 6 validation images are in validation-00000-of-00001 already\n", told)
         self.assertNotIn("Wrote", self.convert(*arguments))
 
+    def test_a_full_disk_has_its_own_status(self):
+        with samples.small_disk(self, 16) as self.output:
+            done = self.run_program()
+        self.assertEqual((done.status, done.stderr.count("\n")), (4, 1), done)
+        self.assertIn("No space left on device", done.stderr)
+
     def test_nested_images_count_and_files_of_operating_systems_do_not(self):
         self.add("cats/deep/er/猫.jpg", encode("JPEG"))
         os.symlink("0.jpg", os.path.join(self.images, "cats", "link.jpg"))
