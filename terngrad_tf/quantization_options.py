@@ -9,6 +9,9 @@ from terngrad_tf.common.options import check_options, documented, option
 
 FLOAT_BITS = 32
 GRAD_BITS = (*range(1, 9), FLOAT_BITS)
+# Least bits of rotated gradients of symbols, and of gradients whose optimizer takes orthogonal
+# steps, in which directions of noise are as long as all others.
+SYMBOL_BITS, ORTHOGONAL_BITS = 4, 6
 ROUNDINGS = ("correlated", "independent")
 # Bits of an element: nearly the bits in a stream of zeros, and the bits in words.
 BITS_RANGE = 0.02, 1.6
@@ -59,8 +62,8 @@ class QuantizationOptions:
         1,
         "Bits of a gradient's element. 1: ternary gradients; 2: codes of five values, -2 to 2, "
         "which take 2.5 bits; b from 3 to 8: codes of b bits, integers from -(2**(b-1) - 1) to "
-        "2**(b-1) - 1; 32: float gradients. With rotation, all gradients of Muon, whole "
-        "tables of embeddings, and a language model's embedding and last layer have at least 4.",
+        "2**(b-1) - 1; 32: float gradients. With rotation, all gradients of Muon have at least 6; "
+        "whole tables of embeddings, and a language model's embedding and last layer, 4.",
         _is_grad_bits,
     )
     rotate: bool | None = option(

@@ -1,7 +1,7 @@
 """The cross-device op: packed codes for gradients, stock TensorFlow for everything else."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -48,8 +48,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         sum_k r_k ~ s / (a * L) * sum_k t_k
 
     Codes are whole numbers from -L to L, ternary ones with L = 1; for c, a and f_k see
-    `terngrad_tf.ternary.rotation`. Gradients of Muon and whole tables of embeddings have codes of
-    at least 4 bits, and so have the embedding and the last layer of a language model, see
+    `terngrad_tf.ternary.rotation`. Gradients of Muon have codes of at least 6 bits, whole tables of
+    embeddings of 4, and so have the embedding and the last layer of a language model, see
     `exchange.symbols`. `rotate=False` selects the rule of TernGrad's paper:
 
         s   = max_k min(clip_factor * std(g_k), max|g_k|)       one scale per tensor
@@ -243,7 +243,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         strategy: tf.distribute.Strategy,
         gradients: Sequence[Any],
         paths: Sequence[str],
-        finer: Sequence[int] = (),
+        finer: Mapping[int, int] | None = None,
     ) -> None:
         """Chooses bits and wire for `grad_bits="auto"` on all processes, before `local_scales`.
 
@@ -289,7 +289,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         gradients: Sequence[Any],
         paths: Sequence[Any],
         num_replicas: int,
-        finer: Sequence[int] = (),
+        finer: Mapping[int, int] | None = None,
     ) -> LocalScales:
         """Returns the scales of one replica's gradients for `reduce_gradients`.
 
@@ -297,8 +297,8 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             gradients: list of T tensors or `tf.IndexedSlices`.
             paths: T variable paths.
             num_replicas: number of replicas of all processes.
-            finer: positions of gradients that need `Quantization.finer` codes: those of
-                `symbol_positions`, or all if noise harms their optimizer's steps.
+            finer: least bits of the codes of some gradients, by position: of those of
+                `symbol_positions`, or of all if noise harms their optimizer's steps.
 
         Returns:
             `LocalScales`, with times if `telemetry_freq` is not 0.
@@ -323,7 +323,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         paths: Sequence[Any],
         indices: Sequence[int],
         step: Any,
-        finer: Sequence[int] = (),
+        finer: Mapping[int, int] | None = None,
     ) -> tuple[list[Any], list[Any]]:
         """Sums the gradients of all replicas, in cross-replica context.
 

@@ -71,7 +71,7 @@ class LanguageTest(unittest.TestCase):
             training.load(folder / "words", words=True)
 
     def test_ternary_codes_alone_are_never_finer(self):
-        bits = [quantization(alone=alone).finer.grad_bits for alone in (True, False)]
+        bits = [quantization(alone=alone).finer(4).grad_bits for alone in (True, False)]
         self.assertEqual(bits, [1, 4])
 
     def test_a_tied_model_has_one_matrix_of_symbols(self):

@@ -1,7 +1,7 @@
 """The plan of an exchange: which gradients travel how."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -55,7 +55,7 @@ class Job:
         quantization: Quantization,
         gradients: Sequence[Any],
         paths: Sequence[str],
-        finer: Sequence[int] = (),
+        finer: Mapping[int, int] | None = None,
     ) -> "Job":
         """Returns the sizes of the exchange of T gradients; `finer` as in `batches`."""
         batches, _, floats = _positions(quantization, gradients, paths, finer)
@@ -79,11 +79,12 @@ class Job:
             self, buckets=sizes, floats=(), float_bytes=0, levels_of_buckets=()
         )
 
-    def wires(self, name: str, levels: int | None = None) -> list[Any]:
-        """Returns the `Wire` of each bucket by name, for other levels if given."""
+    def wires(self, name: str, levels: int = 1) -> list[Any]:
+        """Returns the `Wire` of each bucket by name, for at least these levels."""
+        most = [max(levels, own) for own in self.levels_of_buckets]
         return [
-            wires.choose(name, sizes, self.num_members, self.num_local, levels or own, self.rotated)
-            for sizes, own in zip(self.buckets, self.levels_of_buckets, strict=True)
+            wires.choose(name, sizes, self.num_members, self.num_local, own, self.rotated)
+            for sizes, own in zip(self.buckets, most, strict=True)
         ]
 
     def main_wire(self, name: str) -> str:
@@ -126,7 +127,7 @@ class Plan:
         rows: positions of `tf.IndexedSlices` to round, see `sparse_rows`.
         floats: positions of dense gradients that travel as floats.
         buckets: the dense gradients to round.
-        finer: positions of gradients with `Quantization.finer` codes.
+        finer: least bits of the codes of some gradients, by position.
         job: sizes of the dense gradients.
         sparse_bytes: bytes of sparse gradients that this member receives, a number or an integer
             scalar tensor.
@@ -147,7 +148,7 @@ class Plan:
     rows: list[int]
     floats: list[int]
     buckets: list[Batch]
-    finer: list[int]
+    finer: Mapping[int, int]
     job: Job
     sparse_bytes: Any
     float_sparse_bytes: Any
@@ -164,7 +165,7 @@ class Plan:
         paths: Sequence[str],
         indices: Sequence[int],
         step: Any,
-        finer: Sequence[int] = (),
+        finer: Mapping[int, int] | None = None,
         rounds_rows: bool = False,
     ) -> "Plan":
         """Sorts gradients by how they travel.
@@ -191,7 +192,7 @@ class Plan:
             rows=rows,
             floats=floats,
             buckets=rounded,
-            finer=list(finer),
+            finer=finer or {},
             job=Job.of(context, quantization, first, paths, finer),
             sparse_bytes=sparse_bytes,
             float_sparse_bytes=sparse_bytes,
@@ -217,7 +218,7 @@ class Plan:
         return [
             Table(
                 context=self.context,
-                quantization=self.quantization.finer if i in self.finer else self.quantization,
+                quantization=self.quantization.finer(self.finer.get(i, 0)),
                 wire=wire,
                 gradients=self.local(i),
                 index=self.indices[i],
@@ -280,20 +281,17 @@ def batches(
     quantization: Quantization,
     gradients: Sequence[Any],
     paths: Sequence[str],
-    finer: Sequence[int] = (),
+    finer: Mapping[int, int] | None = None,
 ) -> list[Batch]:
     """Returns the dense gradients to round, bucket by bucket, the last layers first.
 
-    `finer` are the positions of gradients that `Quantization.finer` rounds.
+    `finer` are the least bits of the codes of some gradients, by position.
     """
-    if quantization.finer is quantization:
-        finer = ()
-    rounded = quantization.ternary_positions(gradients, paths)
+    alike: dict[Quantization, list[int]] = {}
+    for i in quantization.ternary_positions(gradients, paths):
+        alike.setdefault(quantization.finer((finer or {}).get(i, 0)), []).append(i)
     found = []
-    for how, positions in (
-        (quantization, [i for i in rounded if i not in finer]),
-        (quantization.finer, [i for i in rounded if i in finer]),
-    ):
+    for how, positions in alike.items():
         sizes = [_num_elements(gradients[i]) for i in positions]
         found += [Batch([positions[i] for i in bucket], how) for bucket in buckets(sizes)]
     # A bucket waits for its first layer.

@@ -19,8 +19,6 @@ TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 LOGITS, AUXILIARY = "logits", "aux"
 # Exceeds the number of vectors of tensors that are rotated together.
 _MOST_VECTORS = 32
-# Of the gradients of a language model's symbols, see `symbols`.
-_FINER_BITS = 4
 # The noise of larger scales might overflow float32.
 _LARGEST_NOISY_SCALE = 2.0**56
 
@@ -219,11 +217,14 @@ class Quantization(QuantizationOptions):
         bits = self.bits_per_element
         return 1.0 if bits is None else streams.nonzero_share(bits)
 
-    @functools.cached_property
-    def finer(self) -> "Quantization":
-        """A copy with codes of 4 bits if these are rotated and coarser, else itself."""
-        is_coarser = self.rotate and self.grad_bits < _FINER_BITS
-        return dataclasses.replace(self, grad_bits=_FINER_BITS) if is_coarser else self
+    def finer(self, bits: int) -> "Quantization":
+        """Returns a copy with codes of these bits if its own are rotated and coarser, else itself.
+
+        Args:
+            bits: such as `SYMBOL_BITS`; 0 for no change.
+        """
+        is_coarser = self.rotate and self.grad_bits < bits
+        return dataclasses.replace(self, grad_bits=bits) if is_coarser else self
 
     @property
     def of_one_size(self) -> "Quantization":

@@ -15,6 +15,7 @@ from terngrad_tf.distribute.exchange.buckets import Bucket, ReductionContext, re
 from terngrad_tf.distribute.exchange.quantization import Quantization
 from terngrad_tf.distribute.exchange.traffic import WORD_BYTES
 from terngrad_tf.distribute.steps.slices import distinct_rows
+from terngrad_tf.quantization_options import SYMBOL_BITS
 from terngrad_tf.ternary import block_sizes, rows
 
 _PADDING = -1
@@ -25,7 +26,7 @@ class Table:
     """The sparse gradients of one weight.
 
     Attributes:
-        quantization: rounds rows, and rotates them; its `finer` rounds whole tensors.
+        quantization: rounds rows, and rotates them; whole tensors have codes of `SYMBOL_BITS`.
         wire: wire of whole tensors.
         gradients: `tf.IndexedSlices` of each local replica, of a static shape.
         index: integer that selects the random bits.
@@ -130,7 +131,8 @@ class Table:
 
     def sum_whole(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Sums whole rounded tensors; returns the sum `[rows, width]` and its `Bucket.noise`."""
-        context, quantization, dense, measured = self.context, self.quantization.finer, [], []
+        context, quantization = self.context, self.quantization.finer(SYMBOL_BITS)
+        dense, measured = [], []
         for device, gradient in zip(context.devices, self.gradients, strict=True):
             with tf.device(device):
                 positions = tf.cast(gradient.indices, tf.int64) % self.shape[0]
@@ -182,7 +184,8 @@ def reduce_tables(tables: Sequence[Table]) -> tuple[list[Any], list[Any], Any]:
                 lambda table=table, own=of_members, count=count: _by_rows(table, own, count),
                 lambda table=table: _whole(table),
             )
-            received += tf.where(is_rows, row_bytes, table.whole_bytes(table.quantization.finer))
+            whole_bytes = table.whole_bytes(table.quantization.finer(SYMBOL_BITS))
+            received += tf.where(is_rows, row_bytes, whole_bytes)
             first = table.gradients[0]
             values = tf.cast(values, first.dtype)
             values = tf.reshape(values, tf.stack([tf.size(positions), *table.shape[1:]]))

@@ -60,7 +60,7 @@ class ExchangeModel:
             return [], job.bytes_as_floats
         if not job.buckets:
             job = job.with_rounded_floats()
-        name, levels = ("auto", _FOUR_BITS_LEVELS) if mode == FOUR_BITS else (mode, None)
+        name, levels = ("auto", _FOUR_BITS_LEVELS) if mode == FOUR_BITS else (mode, 1)
         return job.wires(name, levels), job.float_bytes
 
     def _units(self, mode):

@@ -135,11 +135,11 @@ class ExchangeTest(tf.test.TestCase):
                 self.assertBetween(found, *bounds, options)
 
     @pytest.mark.slow
-    def test_gradients_for_muon_have_codes_of_four_bits(self):
+    def test_gradients_for_muon_have_codes_of_six_bits(self):
         if "Muon" not in CLASSES:
             self.skipTest("not with this release of Keras")
         shapes, results = ([3, 3, 4, 8], [8], [40, 50], [50]), []
-        for options in ({}, {"grad_bits": 4}):
+        for options in ({}, {"grad_bits": 6}):
             strategy = TernGradStrategy(2, **options)
             with strategy.scope():
                 variables = [keras.Variable(tf.ones(shape)) for shape in shapes]

@@ -221,7 +221,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
             strategy = terngrad_tf.TernGradStrategy(num_nodes=2)
             with strategy.scope():
                 model = network()
-                # All its gradients have codes of 4 bits.
+                # All its gradients have finer codes.
                 outer = keras.optimizers.Muon(0.1)
                 model.compile(DiLoCo(SGD(0.1), 4, outer=outer, overlap=overlap), "mse")
             x, y = data(24)

@@ -43,6 +43,7 @@ from terngrad_tf.distribute.private.strategies.cross_device_ops import gradient_
 from terngrad_tf.distribute.private.strategies.strategies import is_own
 from terngrad_tf.distribute.steps.contexts import noise_of_updates, updates_are_local
 from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
+from terngrad_tf.quantization_options import ORTHOGONAL_BITS, SYMBOL_BITS
 
 _Optimizer = keras_base_optimizer.BaseOptimizer
 _TFOptimizer = keras_tf_optimizer.TFOptimizer
@@ -121,7 +122,7 @@ def sum_of_replicas(
     op.check_context(all_paths)
     paths = [all_paths[index] for index in indices]
     first = [of_replicas[0] for of_replicas in gradients]
-    finer = _finer_positions(optimizer, op, first, paths)
+    finer = _finer_bits(optimizer, op, first, paths)
     op.choose_mode(strategy, first, paths, finer)
     scales = []
     for device, own in zip(
@@ -133,11 +134,11 @@ def sum_of_replicas(
     return op.reduce_gradients(strategy, values, per_replica(scales), paths, indices, step, finer)
 
 
-def _finer_positions(optimizer, op, gradients, paths):
-    """Returns the positions of gradients whose noise would harm the optimizer's steps."""
+def _finer_bits(optimizer, op, gradients, paths):
+    """Returns the least bits, by position, of gradients whose noise would harm the steps."""
     if takes_orthogonal_steps(optimizer):
-        return range(len(gradients))
-    return op.symbol_positions(gradients, paths)
+        return dict.fromkeys(range(len(gradients)), ORTHOGONAL_BITS)
+    return dict.fromkeys(op.symbol_positions(gradients, paths), SYMBOL_BITS)
 
 
 @patch(_Optimizer, "_backend_apply_gradients")
@@ -193,7 +194,7 @@ def _reduce_with_op(stock, self, grads_and_vars):
     # Copies, which `reduce` must not get: gradients made outside replicas count once.
     own = [*map(with_static_shape, gradients, shapes)]
     step = tf.convert_to_tensor(self.iterations)
-    finer = _finer_positions(self, op, own, paths)
+    finer = _finer_bits(self, op, own, paths)
 
     def reduce(strategy, gradients, scales, step):
         gradients = [*map(with_static_shape, gradients, shapes)]

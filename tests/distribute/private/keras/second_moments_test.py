@@ -33,7 +33,7 @@ CORRECTED = (
 
 def ternary_codes_alone():
     """Context of gradients with more noise than Muon's have by default."""
-    return mock.patch.object(Quantization, "finer", property(lambda self: self))
+    return mock.patch.object(Quantization, "finer", lambda self, bits: self)
 
 
 def _rmsprop(name, **options):
