@@ -222,7 +222,9 @@ def _build_on_own_batch(stock, self, iterator=None, data_batch=None):
     try:
         return stock(self, data_batch=data_batch)
     except (RuntimeError, ValueError) as error:
-        _failed_builds[self] = error
+        # Keras may wrap the error.
+        is_wrapper = str(error).startswith("Unable to automatically build the model")
+        _failed_builds[self] = (error.__context__ if is_wrapper else None) or error
         return None
 
 

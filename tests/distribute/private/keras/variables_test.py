@@ -1,5 +1,6 @@
 """Tests of variables as users' models and callbacks make and read them."""
 
+import functools
 import sys
 
 import keras
@@ -52,12 +53,13 @@ class VariablesTest(tf.test.TestCase, parameterized.TestCase):
                 self.assertAllEqual(kernel, tf.ones([3, 1]))
 
     def test_the_error_of_a_first_build_reaches_the_user(self):
-        def initial_value(shape):
-            raise ValueError(f"no sum for a weight of shape {shape}")
+        def refuse(error, shape):
+            raise error(f"no sum for a weight of shape {shape}")
 
-        for strategy in STRATEGIES:
-            with self.assertRaisesRegex(ValueError, r"^no sum for a weight of shape \(3, 1\)$"):
-                fit(strategy(), initial_value)
+        for error in (TypeError, ValueError):
+            for strategy in STRATEGIES:
+                with self.assertRaisesRegex(error, r"^no sum for a weight of shape \(3, 1\)$"):
+                    fit(strategy(), functools.partial(refuse, error))
 
     def test_variables_are_numbers_for_python(self):
         for strategy in STRATEGIES:
