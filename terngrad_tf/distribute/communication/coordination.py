@@ -157,7 +157,11 @@ def read(tasks: Any, index: int, key: str, topic: str, deadline: float) -> str:
         PeerError: the process ended, or did not come to this point in time.
     """
     while True:
-        text = private.published(key, _POLL_SECONDS)
+        try:
+            text = private.published(key, _POLL_SECONDS)
+        except tf.errors.OpError:
+            watchdog.check()  # it ended the other process, and knows why
+            raise
         if text is not None:
             return text
         watchdog.check()

@@ -64,6 +64,7 @@ class Calls:
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         self._get_strategy = weakref.ref(strategy)
         self._model: Any = None
+        self._method = ""
         self._models = weakref.WeakKeyDictionary()
         self._rates = weakref.WeakKeyDictionary()
         self._optimizers = weakref.WeakSet()
@@ -71,18 +72,28 @@ class Calls:
         self.left_out: list[Any] = []
 
     @contextlib.contextmanager
-    def around(self, method: str, model: keras.Model, arguments: Mapping[str, Any]) -> Iterator:
+    def around(
+        self,
+        method: str,
+        model: keras.Model,
+        arguments: Mapping[str, Any],
+        is_validation: bool = False,
+    ) -> Iterator:
         """Context of "fit", "evaluate" or "predict", with `arguments` by name.
 
         Raises PeerError for different arguments, or a lost process.
+
+        Args:
+            is_validation: True for the validation that `fit` calls.
         """
         if self._model is not None:
-            # In a callback or `fit`'s validation: the comparison for `fit` covers the call.
+            if not is_validation:  # which the comparison for `fit` covers
+                self._compare_inside(method, arguments)
             yield
             return
         with peers.peer_errors(self._get_strategy().tasks):
             try:
-                self._model = model
+                self._model, self._method = model, method
                 with places.at(f"`{method}`"):
                     self._compare(_settings(self, method, model, arguments))
                     self._equalize()
@@ -149,8 +160,21 @@ class Calls:
         if (digests == digests[0]).all():
             return
         told = all_gather_object(strategy, "settings", settings, is_last=lambda all_: True)
-        lines = differences(told, strategy.tasks.names)
-        raise peers.PeerError(f"the processes' {'; '.join(lines)}")
+        raise _different(told, strategy.tasks)
+
+    def _compare_inside(self, method, arguments):
+        """Compares the arguments of a call in a callback, which only some processes may make.
+
+        Not by an exchange, which the others, in a step, would take for their own.
+        """
+        strategy, settings = self._get_strategy(), _arguments(method, arguments)
+        place = f"`{method}` in a callback of `{self._method}`"
+        with peers.peer_errors(strategy.tasks), places.at(place):
+            told = all_gather_object(
+                strategy, "settings", settings, is_last=lambda all_: any(a != all_[0] for a in all_)
+            )
+            if any(one != told[0] for one in told):
+                raise _different(told, strategy.tasks)
 
     def _writing_twice(self, callbacks):
         """Returns this process's callbacks that would write to the chief's files."""
@@ -199,7 +223,6 @@ def _settings(calls, method, model, arguments):
     optimizers = _optimizers(model)
     # Current rates are variables, taken from the chief.
     optimizers |= {k: v for k, v in calls.rates(model).items() if _is_rate(k, optimizers.get(k))}
-    given = {name: "given" for name in _GIVEN if arguments.get(name) is not None}
     return {
         "models": calls.described(model),
         "optimizers": optimizers,
@@ -209,9 +232,19 @@ def _settings(calls, method, model, arguments):
         | _held(model, keras.metrics.Metric),
         "arguments of `compile`": _flat({k: compiled.get(k) for k in _COMPILE_OPTIONS}),
         "callbacks": callback_settings(arguments.get("callbacks")),
-        f"arguments of `{method}`": given
-        | _flat({k: arguments[k] for k in _COMPARED if k in arguments}),
+        **_arguments(method, arguments),
     }
+
+
+def _arguments(method, arguments):
+    given = {name: "given" for name in _GIVEN if arguments.get(name) is not None}
+    compared = _flat({k: arguments[k] for k in _COMPARED if k in arguments})
+    return {f"arguments of `{method}`": given | compared}
+
+
+def _different(settings, tasks):
+    lines = differences(settings, tasks.names)
+    return peers.PeerError(f"the processes' {'; '.join(lines)}")
 
 
 def _optimizers(model):

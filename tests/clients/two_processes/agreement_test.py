@@ -113,6 +113,24 @@ class AgreementTest(tf.test.TestCase):
                 output,
             )
 
+    @pytest.mark.slow
+    def test_evaluating_alone_in_a_callback_is_an_error(self):
+        _, statuses, outputs = self.run_two("alone_worker.py", "evaluates_in_a_callback")
+        self.assertEqual(statuses, [3, 3], outputs)
+        for output in outputs:
+            self.assertIn("epoch 0\n", output)
+            self.assertIn(
+                "error: the processes wait for each other at different places: worker 0 in a"
+                " reduction, such as that of a metric, worker 1 in `evaluate` in a callback of"
+                " `fit`;",
+                output,
+            )
+        _, statuses, outputs = self.run_two("alone_worker.py", "predicts_otherwise_in_a_callback")
+        self.assertEqual(statuses, [3, 3], outputs)
+        different = REFUSED["predict"]
+        for output in outputs:
+            self.assertIn(f"error: the processes' {different}\n", output)
+
     @pytest.mark.long
     def test_a_chief_that_has_ended_or_a_process_that_fails_or_compares_is_named(self):
         addresses, statuses, outputs = self.run_two("alone_worker.py", "ends")

@@ -67,6 +67,29 @@ def stops(strategy, folder):
     model.evaluate(X, Y, verbose=0)
 
 
+def evaluates_in_a_callback(strategy, folder):
+    """All evaluate and predict in a callback, then worker 1 alone evaluates there."""
+    model = build(strategy)
+
+    def evaluate(epoch, logs):
+        if epoch == 0 or not strategy.is_chief:
+            model.evaluate(X, Y, verbose=0)
+            model.predict(X, verbose=0)
+        print(f"epoch {epoch}", flush=True)
+
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=evaluate)
+    fit(model, epochs=3, callbacks=[callback], validation_data=(X, Y))
+
+
+def predicts_otherwise_in_a_callback(strategy, folder):
+    """Worker 1 predicts with another size of batches, in a callback."""
+    model, size = build(strategy), 8 if strategy.is_chief else 4
+    callback = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: model.predict(X, batch_size=size, verbose=0)
+    )
+    fit(model, callbacks=[callback])
+
+
 def ends(strategy, folder):
     """The chief ends before worker 1."""
     model = build(strategy)

@@ -36,7 +36,9 @@ def _agree_on_call(stock, self, *args, **kwargs):
     calls = _calls_of(self.distribute_strategy)
     if calls is None:
         return stock(self, *args, **kwargs)
-    with calls.around(stock.__name__, self, _arguments(stock, self, args, kwargs)):
+    is_validation = kwargs.get("_use_cached_eval_dataset", False)
+    arguments = _arguments(stock, self, args, kwargs)
+    with calls.around(stock.__name__, self, arguments, is_validation):
         return stock(self, *args, **kwargs)
 
 
