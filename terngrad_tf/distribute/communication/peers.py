@@ -15,6 +15,7 @@ from terngrad_tf.common.last_line import one_line
 from terngrad_tf.common.places import places
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.communication import connections, endings
+from terngrad_tf.distribute.communication.pauses import pauses
 
 _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 _OWN_OP = re.compile(r"\{\{.*?\}\}")
@@ -30,6 +31,8 @@ _DIFFERENT = re.compile(
 # Encloses a process's report.
 _MARK = "=~="
 _REPORTED = re.compile(f"{_MARK}(.*?){_MARK}", re.DOTALL)
+# What the others were told of a process that sent no heartbeats.
+_SILENT = re.compile(r"heartbeat timeout|stopped sending heartbeats|already-in-error task")
 _LEADER = re.compile(r"CoordinationService|coordination service")
 _POLL_SECONDS = 0.5
 _FIRST_REPORT_SECONDS = 10.0
@@ -185,7 +188,17 @@ def explain(message: str, tasks: Tasks, unreachable_now: Mapping[int, str] | Non
         return not_started(tasks, lost)
     if "Collective has timed out" in message:
         return f"waited for the other processes too long; out of reach: {what or 'none'}"
-    return f"lost {what or 'another process, which one is not known'}"
+    if what:
+        return f"lost {what}{_own_pause()}"
+    if _was_silent(message, tasks):
+        own = tasks.describe(tasks.index)
+        return f"the others did not hear from {own}, this process, in time{_own_pause()}"
+    return f"lost another process, which one is not known{_own_pause()}"
+
+
+def _own_pause():
+    seconds = pauses.recent()
+    return "" if seconds is None else f"; this process itself did not run for {seconds:.0f} s"
 
 
 def alone(tasks: Tasks, over: Iterable[int]) -> str:
@@ -264,12 +277,18 @@ def wait_for_all(tasks: Tasks, timeout: float, look: Callable[..., Any] = unreac
 
 def named(message: str, tasks: Tasks) -> set[int]:
     """Returns the other processes that a message of TensorFlow names."""
-    members = [f"{job} {task}" for job, task in _TASK.findall(_OWN_OP.sub("", message))]
+    members = _members(message)
     # The coordination service runs in the first process.
-    if not set(members) - {tasks.names[tasks.index]} and _LEADER.search(message):
-        members.append(tasks.names[0])
-    return {
-        tasks.names.index(task)
-        for task in members
-        if task in tasks.names and task != tasks.names[tasks.index]
-    }
+    is_other = bool(members - {tasks.names[tasks.index]})
+    if not is_other and _LEADER.search(message) and not _was_silent(message, tasks):
+        members.add(tasks.names[0])
+    return {tasks.names.index(task) for task in members & {*tasks.names}} - {tasks.index}
+
+
+def _was_silent(message, tasks):
+    """Returns True if the others missed this process's heartbeats, as of a suspended process."""
+    return _members(message) == {tasks.names[tasks.index]} and bool(_SILENT.search(message))
+
+
+def _members(message):
+    return {f"{job} {task}" for job, task in _TASK.findall(_OWN_OP.sub("", message))}

@@ -22,6 +22,7 @@ from terngrad_tf.common.places import History, first_difference, places
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.communication import endings, peers
 from terngrad_tf.distribute.communication.connections import REFUSED, connection_failure
+from terngrad_tf.distribute.communication.pauses import pauses
 from terngrad_tf.distribute.communication.peers import PeerError, Tasks
 
 # Wait before the first question; the wait then doubles.
@@ -105,7 +106,8 @@ class _Watchdog:
         asked_at = probed_at = 0.0
         with contextlib.suppress(tf.errors.OpError):
             while self.failure is None:
-                time.sleep(LOOK_SECONDS)
+                with pauses.sleep_of(LOOK_SECONDS):
+                    time.sleep(LOOK_SECONDS)
                 seconds = places.seconds_at()
                 if seconds < probed_at:
                     asked_at = probed_at = 0.0
