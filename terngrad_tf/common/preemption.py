@@ -17,6 +17,8 @@ STATUS = os.EX_TEMPFAIL
 # A longer step hangs, for example because another process does.
 _LONGEST_STEP_SECONDS = 60.0
 _TELL_SECONDS = 5.0
+# Sockets that this process listens to.
+_listening: set[socket.socket] = set()
 
 
 class PreemptedError(RuntimeError):
@@ -72,15 +74,31 @@ def stops_on_sigterm(
     thread.start()
     previous = signal.set_wakeup_fd(sending.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda *_: None)
+    _listening.add(receiving)
     try:
         yield step_ended.set
     finally:
+        _listening.remove(receiving)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.set_wakeup_fd(previous)
         step_ended.set()
         sending.close()
         thread.join()
         receiving.close()
+
+
+def _end_forked_on_sigterm():
+    """Lets SIGTERM end a forked process, as a `PyDataset`'s worker.
+
+    It would write to the socket of its parent, whose training would stop.
+    """
+    if _listening:
+        _listening.clear()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_end_forked_on_sigterm)
 
 
 def _end(give_up, why):
