@@ -98,6 +98,7 @@ class Checkpoint(keras.callbacks.Callback):
         skip_data: bool = True,
     ) -> None:
         super().__init__()
+        private.install_patches()
         is_path = isinstance(folder, str | os.PathLike) and str(folder)
         check(is_path, "folder", "must be a path", folder)
         is_freq = save_freq == "epoch" or is_integer(save_freq, 1)
@@ -206,7 +207,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Saves if a checkpoint is due, or the epoch is the best or the last."""
-        batches = self._position.batch or self._position.batches_of_epoch
+        batches = self._position.batches_of_epoch or self._position.batch or None
         self._position = Position(self._position.step, epoch + 1, 0, batches)
         values = _numbers(logs)
         is_last = epoch + 1 == self.params.get("epochs")

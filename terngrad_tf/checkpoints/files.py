@@ -34,7 +34,8 @@ class Position:
 
     Attributes:
         batch: batches of the current epoch.
-        batches_of_epoch: batches of the last completed epoch, if any.
+        batches_of_epoch: batches of the first completed epoch, if any: in data of unknown length,
+            Keras reads at most one step more in later ones.
     """
 
     step: int

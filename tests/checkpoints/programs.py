@@ -59,7 +59,28 @@ def one_by_one():
     return dataset.batch(8)
 
 
+class Batches(keras.utils.PyDataset):
+    """Batches of 8 examples, which Keras shuffles."""
+
+    def __len__(self):
+        return len(X) // 8
+
+    def __getitem__(self, index):
+        return X[8 * index : 8 * index + 8], Y[8 * index : 8 * index + 8]
+
+
+def one_generator(num_batches):
+    for number in range(num_batches):
+        place = 8 * (number % 5)
+        yield X[place : place + 8] + number, Y[place : place + 8]
+
+
 DATA = {
+    "batches": lambda: {"x": Batches()},
+    "batches of two threads": lambda: {"x": Batches(workers=2)},
+    "filtered": lambda: {"x": examples().shuffle(40).batch(8).filter(lambda x, y: True)},
+    "filtered, in parts": lambda: {**DATA["filtered"](), "steps_per_epoch": 4},
+    "one generator": lambda: {"x": one_generator(20), "steps_per_epoch": 5},
     "arrays": lambda: {"x": X, "y": Y, "batch_size": 8},
     "shuffled": lambda: {"x": examples().shuffle(40, seed=5).batch(8)},
     "repeated": lambda: {

@@ -239,7 +239,10 @@ class PrivateTest(tf.test.TestCase):
         adapter = inspect.getsource(py_dataset_adapter.PyDatasetAdapter)
         self.assertIn("return self._finite_generator()", adapter)
         self.assertIn("def _standardize_batch(self, batch)", adapter)
+        finite = inspect.getsource(py_dataset_adapter.PyDatasetAdapter._finite_generator)
         run = inspect.getsource(py_dataset_adapter.OrderedEnqueuer._run)
+        for source in (finite, run):
+            self.assertIn("random.shuffle(indices)", source)
         self.assertLess(run.index("self.indices = "), run.index("self._send_py_dataset()"))
         self.assertLess(run.index("self._send_py_dataset()"), run.index("next(self.indices)"))
         iterator = inspect.getsource(epoch_iterator.EpochIterator.__init__)

@@ -4,6 +4,7 @@ import contextlib
 import random
 import secrets
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -176,6 +177,33 @@ class _AgreedOrderEnqueuer(OrderedEnqueuer):
         # Called in each epoch, after Keras' own order.
         self.indices = iter(self._order())
         super()._send_py_dataset()
+
+
+@contextlib.contextmanager
+def without_reading(adapter: DataAdapter) -> Iterator[Callable[[], None]]:
+    """Lets epochs begin and end unread; gives a function that draws the order of such an epoch.
+
+    Keras draws the order of a `PyDataset` at the first read or, if workers read it, when the epoch
+    begins; what workers read in vain, the next epoch would get.
+    """
+    stock = adapter.stock if isinstance(adapter, ClusterAdapter) else adapter
+    if not isinstance(stock, PyDatasetAdapter):
+        yield lambda: None
+        return
+    owner: Any = stock
+    enqueuer, owner.enqueuer = owner.enqueuer, None
+    try:
+        yield lambda: _draw_order(stock)
+    finally:
+        owner.enqueuer = enqueuer
+
+
+def _draw_order(adapter):
+    if isinstance(adapter, AgreedOrderAdapter):
+        adapter.agreed_order()
+    elif adapter.shuffle:
+        # As `PyDatasetAdapter._finite_generator` and `OrderedEnqueuer._run`.
+        random.shuffle(list(range(adapter.num_batches)))
 
 
 def _description(adapter):

@@ -12,6 +12,7 @@ import weakref
 import keras
 from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 
+from terngrad_tf.distribute.private.data.epochs import without_reading
 from terngrad_tf.distribute.private.keras_names import TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
 
@@ -39,7 +40,7 @@ def resume_fit(
     Args:
         epoch: completed epochs.
         batch: batches of the current epoch already trained on.
-        batches_of_epoch: batches of a completed epoch, if known.
+        batches_of_epoch: batches of the first completed epoch, if known.
         reads: True to skip data already trained on; False if the data begin with the epoch's
             remaining batches.
     """
@@ -101,26 +102,36 @@ def _skip(stock, self):
 
 
 def _begin_epochs(stock, iterator, skipped):
-    """Advances a data set past completed epochs.
+    """Advances data past completed epochs, of which each begins and ends as in Keras' `fit`.
 
-    A shuffle advances whenever an iteration begins; data are read only if one iterator serves all
-    epochs.
+    A shuffle of `tf.data` advances whenever an iteration begins; data are read only if one
+    iterator serves all epochs.
     """
-    reads = iterator.steps_per_epoch is not None
-    for _ in range(skipped.epochs):
-        stock(iterator)
-        for _, _, batches in iterator:
-            if reads:
-                _read(batches, iterator.steps_per_execution)
-            elif iterator._num_batches is None and skipped.of_epoch is not None:
-                # As Keras ends an epoch of unknown length: the step without data counts.
-                iterator._num_batches = skipped.of_epoch + iterator.steps_per_execution
-                iterator._current_iterator = None
-                iterator.data_adapter.on_epoch_end()
-                break
+    adapter = iterator.data_adapter
+    if iterator.steps_per_epoch is not None:
+        for _ in range(skipped.epochs):
+            with iterator.catch_stop_iteration():
+                for _, _, batches in stock(iterator)._epoch_iterator:
+                    _read(batches, iterator.steps_per_execution)
+        return
+    has_length = adapter.num_batches is not None
+    with without_reading(adapter) as draw_order:
+        for _ in range(skipped.epochs):
+            for begin, _, _ in stock(iterator)._epoch_iterator:
+                if not has_length:
+                    # A step without data ends the epoch. Otherwise Keras begins one more iteration.
+                    adapter.on_epoch_end()
+                    break
+                if begin == 0:
+                    draw_order()
+    if not has_length and skipped.epochs and skipped.of_epoch is not None:
+        # Keras counts the step without data, too.
+        iterator._num_batches = skipped.of_epoch + iterator.steps_per_execution
 
 
 def _read(batches, count):
-    for _ in range(count):
+    """Reads the batches of a step; raises StopIteration if there are none."""
+    next(batches)
+    for _ in range(count - 1):
         if next(batches, None) is None:
             break

@@ -1,0 +1,67 @@
+"""Resumed training reads the batches that uninterrupted training reads, of many kinds of data."""
+
+import pathlib
+import shutil
+import sys
+
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.checkpoints import Checkpoint, files
+from terngrad_tf.distribute import private
+from tests.checkpoints import programs
+
+# Of 20 or more steps: in the first, second and third epoch, and before the last.
+STOPS = (3, 7, 12, 15)
+
+
+class ResumedDataTest(tf.test.TestCase):
+    def assert_resumes(self, data, stops=STOPS, strategy=None, **options):
+        """Compares a whole run with runs that resume from its checkpoints."""
+        root = pathlib.Path(self.get_temp_dir()) / f"{self.id()}-{data}"
+
+        def train(name):
+            model = programs.make(strategy, "adam", is_plain=True, **options)
+            return programs.fit(model, data, [Checkpoint(root / name, 1, keep=99)])
+
+        strategy = strategy or tf.distribute.get_strategy()
+        whole = train("whole")
+        for stop in stops:
+            (root / str(stop)).mkdir()
+            for path in files.find(root / "whole"):
+                if files.describe(path).position.step <= stop:
+                    shutil.copy(path, root / str(stop))
+            got = train(str(stop))
+            self.assertLen(got, len(whole))
+            for one, other in zip(whole, got, strict=True):
+                self.assertAllEqual(one, other, (data, stop))
+
+    def test_orders_of_a_py_dataset(self):
+        self.assert_resumes("batches", (7, 12))
+
+    def test_orders_of_a_py_dataset_that_threads_read(self):
+        self.assert_resumes("batches of two threads", (12,))
+
+    def test_shuffled_data_of_unknown_length(self):
+        self.assert_resumes("filtered", (12,))
+
+    def test_without_a_strategy_or_optimizer_of_this_package(self):
+        private.uninstall_patches()
+        self.addCleanup(private.install_patches)
+        self.assert_resumes("shuffled", (7,))
+
+    @pytest.mark.slow
+    def test_further_data(self):
+        for data in programs.DATA:
+            with self.subTest(data=data):
+                self.assert_resumes(data, (7, 15))
+
+    @pytest.mark.slow
+    def test_several_steps_at_once(self):
+        for data in ("batches", "filtered", "filtered, in parts"):
+            with self.subTest(data=data):
+                self.assert_resumes(data, (8, 14), steps_per_execution=2)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
