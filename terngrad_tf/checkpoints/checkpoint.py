@@ -98,7 +98,6 @@ class Checkpoint(keras.callbacks.Callback):
         skip_data: bool = True,
     ) -> None:
         super().__init__()
-        private.install_patches()
         is_path = isinstance(folder, str | os.PathLike) and str(folder)
         check(is_path, "folder", "must be a path", folder)
         is_freq = save_freq == "epoch" or is_integer(save_freq, 1)
