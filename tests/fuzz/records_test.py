@@ -43,7 +43,8 @@ class FramingTest(fuzzing.FuzzTest):
             try:
                 self.assertEqual(record_files.count_examples([self.path]), found.num_records)
             except DataError as error:
-                self.assert_clear(error, self.path, f"record {found.num_records} ")
+                where = f"record {found.num_records} " if found.fault else "is empty"
+                self.assert_clear(error, self.path, where)
 
         files = seeds([], [b""], [b"a" * 9] * 40, [samples.example(samples.png(), 1)] * 3)
         self.fuzz("framing of TFRecord files", fuzzing.mutated(files), check)

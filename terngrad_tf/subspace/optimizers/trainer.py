@@ -71,7 +71,8 @@ class SubspaceTrainingMixin(_Base):
         x, y, sample_weight, state = data
         weights = [*self.trainable_variables, *self.non_trainable_variables]
         mapping = list(zip(weights, [*values, *state], strict=True))
-        with keras.StatelessScope(mapping, collect_losses=True):
+        scope = keras.StatelessScope(mapping, collect_losses=True)
+        with scope, private.losses_as_parts():
             return self.compute_loss(x, y, self(x, training=True), sample_weight, training=True)
 
 
