@@ -78,21 +78,6 @@ class ClusterTest(tf.test.TestCase):
                 self.assertAllEqual(array, results[index][name], (index, name))
         self.check_one_process(root, results[0])
 
-    @pytest.mark.slow
-    def test_two_processes_that_read_a_py_dataset_in_one_order(self):
-        options = {"num_nodes": 1, "data": "batches"}
-        whole, statuses, outputs = self.start("ordered", **options)
-        self.assertEqual(statuses, [0, 0], outputs)
-        saves = {**options, "folder": os.path.join(self.get_temp_dir(), "ordered")}
-        told = {1: {"after": 12, "number": int(signal.SIGTERM)}}
-        _, statuses, outputs = self.start("stopped", told, **saves)
-        self.assertEqual(statuses, [preemption.STATUS] * 2, outputs)
-        results, statuses, outputs = self.start("resumed", **saves)
-        self.assertEqual(statuses, [0, 0], outputs)
-        for name, array in whole[0].items():
-            if name != "renamed":
-                self.assertAllEqual(array, results[0][name], name)
-
     @pytest.mark.long
     def test_a_chief_without_its_newest_checkpoint_takes_the_copy(self):
         root = pathlib.Path(self.get_temp_dir()) / "copies"
