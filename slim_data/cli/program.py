@@ -1,20 +1,18 @@
 """Argument parsing, error reports and exit statuses of the data programs."""
 
 import argparse
-import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TextIO
 
 from slim_data.cli import help_arguments, legacy_flags
-from slim_data.common.errors import DataError, printable
+from slim_data.common.errors import DISK_ERRORS, DataError, printable
 from slim_data.common.lazy import tf
 
 STATUS_ERROR = 2
 STATUS_DISK = 4
 STATUS_INTERRUPTED = 130  # the shells' convention
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class _Parser(help_arguments.Parser):
@@ -91,10 +89,10 @@ def _is_of_disk(error):
     """Returns True if an error comes from a file that could not be written."""
     while error is not None:
         if isinstance(error, OSError):
-            if error.errno in _DISK_ERRORS:
+            if error.errno in DISK_ERRORS:
                 return True
             # TensorFlow's errors have words only.
-            if error.errno is None and any(os.strerror(n) in str(error) for n in _DISK_ERRORS):
+            if error.errno is None and any(os.strerror(n) in str(error) for n in DISK_ERRORS):
                 return True
         error = error.__cause__ or error.__context__
     return False

@@ -1,8 +1,11 @@
 """The package's exceptions, whose messages quote arbitrary names and values safely."""
 
+import errno
 from collections.abc import Iterable
 
 MAX_LENGTH = 1000
+# Numbers of an OSError of a full or broken disk, or of a file that is too large.
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class DataError(ValueError):

@@ -8,6 +8,8 @@ import re
 import tempfile
 from collections.abc import Iterator
 
+from slim_data.common.errors import DISK_ERRORS
+
 
 class UserError(ValueError):
     """A wrong argument, folder or file; the one-line message says what to change."""
@@ -26,9 +28,8 @@ class DivergedError(RuntimeError):
         self.checkpoint = checkpoint
 
 
-# Errors of disks, and of files that became unwritable.
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-_WRITE_ERRORS = (*_DISK_ERRORS, errno.EROFS)
+# Of files that became unwritable.
+_WRITE_ERRORS = (*DISK_ERRORS, errno.EROFS)
 
 
 def write_failure(error: BaseException | None) -> str | None:
@@ -69,7 +70,7 @@ def writing(name: str, path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except Exception as error:
         disk = _failed_write(error)
-        if disk is not None and disk.errno in _DISK_ERRORS:
+        if disk is not None and disk.errno in DISK_ERRORS:
             raise OSError(disk.errno, disk.strerror, path) from error
         if not isinstance(error, OSError):
             raise

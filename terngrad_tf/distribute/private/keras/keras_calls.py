@@ -4,7 +4,6 @@ Users' lists of callbacks may differ between processes, and Keras calls no callb
 are distributed.
 """
 
-import functools
 import inspect
 from typing import Any
 
@@ -16,6 +15,7 @@ from terngrad_tf.distribute.private.keras import (
     keras_training,  # noqa: F401
     scopes,  # noqa: F401
 )
+from terngrad_tf.distribute.private.keras.keras_training import wrap_made
 from terngrad_tf.distribute.private.keras.rounding_noise import noise_variables
 from terngrad_tf.distribute.private.keras_names import BaseTrainer, TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
@@ -65,21 +65,16 @@ def _note_compiled(stock, self, *args, **kwargs):
 def _take_steps_together(stock, self, force=False):
     """Notes each step of all processes."""
     calls = _calls_of(self.distribute_strategy)
-    attribute = stock.__name__.removeprefix("make_")
-    before = getattr(self, attribute)
-    stock(self, force)
-    made = getattr(self, attribute)
-    if calls is None or made is None or (made is before and not force):
-        return made
-    method = _METHODS[attribute.removesuffix("_function")]
+    method = _METHODS[stock.__name__.removeprefix("make_").removesuffix("_function")]
 
-    @functools.wraps(made)
-    def together(*args):
-        with calls.step(method):
-            return made(*args)
+    def wrap(made):
+        def together(*args):
+            with calls.step(method):
+                return made(*args)
 
-    setattr(self, attribute, together)
-    return together
+        return together
+
+    return wrap_made(stock, self, force, None if calls is None else wrap)
 
 
 @patch(keras.callbacks.CallbackList, "on_train_batch_end", "on_epoch_end")

@@ -85,49 +85,68 @@ def keras_step(step: KerasStep | None) -> Iterator[None]:
         _state.step = previous
 
 
+def wrap_made(
+    stock: Callable[..., Any], model: keras.Model, force: bool, wrap: Callable[..., Any] | None
+) -> Callable[..., Any] | None:
+    """Makes the function of a model's steps, and wraps it if it is new.
+
+    Args:
+        stock: Keras' method that makes it, such as `make_train_function`.
+        force: as in Keras' method.
+        wrap: returns the function to take the place of Keras'; None to leave it.
+
+    Returns:
+        The model's function.
+    """
+    attribute = stock.__name__.removeprefix("make_")
+    before = getattr(model, attribute)
+    stock(model, force)
+    made = getattr(model, attribute)
+    if wrap is None or made is None or (made is before and not force):
+        return made
+    wrapped = functools.wraps(made)(wrap(made))
+    setattr(model, attribute, wrapped)
+    return wrapped
+
+
 @patch(TensorFlowTrainer, "make_train_function", "make_test_function", "make_predict_function")
 def _in_step(stock, self, force=False):
     """Marks Keras' own steps for the strategy.
 
     Here, unlike in users' calls of `run`, replicas without examples get padding.
     """
-    attribute = stock.__name__.removeprefix("make_")
-    before = getattr(self, attribute)
+    kind = stock.__name__.removeprefix("make_").removesuffix("_function")
     own = is_own(self.distribute_strategy)
-    if attribute == "train_function" and own and self.built:
+    if kind == "train" and own and self.built:
         _choose_weights(self)
     jit_compile = own and bool(self.jit_compile) and not self.run_eagerly
+
+    def wrap(made):
+        def in_step(*args):
+            # Absent without `compile`.
+            optimizer = getattr(self, "optimizer", None)
+
+            def step():
+                with (
+                    keras_step(KerasStep(kind, self, jit_compile)),
+                    keras_loop(kind, optimizer),
+                    _raising_first_error(self),
+                ):
+                    return made(*args)
+
+            local = local_steps_optimizer(optimizer) if kind == "train" else None
+            try:
+                return step() if local is None else local.run_step(step, self.steps_per_execution)
+            except (KeyboardInterrupt, RuntimeError) as error:
+                if not own or not is_interrupt(error):
+                    raise
+            # Without TensorFlow's long traceback.
+            raise KeyboardInterrupt
+
+        return in_step
+
     with _without_jit(self) if jit_compile else contextlib.nullcontext():
-        stock(self, force)
-    made = getattr(self, attribute)
-    if made is None or (made is before and not force):
-        return made
-
-    @functools.wraps(made)
-    def in_step(*args):
-        kind = attribute.removesuffix("_function")
-        # Absent without `compile`.
-        optimizer = getattr(self, "optimizer", None)
-
-        def step():
-            with (
-                keras_step(KerasStep(kind, self, jit_compile)),
-                keras_loop(kind, optimizer),
-                _raising_first_error(self),
-            ):
-                return made(*args)
-
-        local = local_steps_optimizer(optimizer) if kind == "train" else None
-        try:
-            return step() if local is None else local.run_step(step, self.steps_per_execution)
-        except (KeyboardInterrupt, RuntimeError) as error:
-            if not own or not is_interrupt(error):
-                raise
-        # Without TensorFlow's long traceback.
-        raise KeyboardInterrupt
-
-    setattr(self, attribute, in_step)
-    return in_step
+        return wrap_made(stock, self, force, wrap)
 
 
 @contextlib.contextmanager

@@ -6,13 +6,13 @@ metrics that are no means, such as `AUC`, and for replicas with fewer examples t
 `predict_on_batch` returns as many rows as it gets.
 """
 
-import functools
 from typing import Any
 
 import keras
 
 # Imported first: the steps here must wrap theirs.
 from terngrad_tf.distribute.private.keras import keras_calls  # noqa: F401
+from terngrad_tf.distribute.private.keras.keras_training import wrap_made
 from terngrad_tf.distribute.private.keras.step_results import has_own_step
 from terngrad_tf.distribute.private.keras_names import TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
@@ -53,26 +53,20 @@ def _with_metrics(stock, self, force=False):
 
     Here, and not in what Keras returns, whose form depends on `return_dict` and the release.
     """
-    attribute = stock.__name__.removeprefix("make_")
-    before = getattr(self, attribute)
-    stock(self, force)
-    made = getattr(self, attribute)
-    own = is_own(self.distribute_strategy)
-    if not own or made is None or (made is before and not force):
-        return made
+    kind = stock.__name__.removeprefix("make_").removesuffix("_function")
 
-    @functools.wraps(made)
-    def with_metrics(*args):
-        logs = made(*args)
-        return _of_all_replicas(self, attribute, logs) if is_single_batch() else logs
+    def wrap(made):
+        def with_metrics(*args):
+            logs = made(*args)
+            return _of_all_replicas(self, kind, logs) if is_single_batch() else logs
 
-    setattr(self, attribute, with_metrics)
-    return with_metrics
+        return with_metrics
+
+    return wrap_made(stock, self, force, wrap if is_own(self.distribute_strategy) else None)
 
 
-def _of_all_replicas(model: keras.Model, attribute: str, logs: Any) -> Any:
+def _of_all_replicas(model: keras.Model, kind: str, logs: Any) -> Any:
     """Returns a step's logs with metrics of all replicas, also of other processes."""
-    kind = attribute.removesuffix("_function")
     is_alone = model.distribute_strategy.extended.process_group is None
     is_local = kind == "train" and local_steps_optimizer(getattr(model, "optimizer", None))
     # Processes do not meet in local steps, whose logs are of the last exchange.
