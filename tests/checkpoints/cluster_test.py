@@ -78,6 +78,21 @@ class ClusterTest(tf.test.TestCase):
                 self.assertAllEqual(array, results[index][name], (index, name))
         self.check_one_process(root, results[0])
 
+    @pytest.mark.slow
+    def test_batches_that_keras_shuffles(self):
+        options = {"num_nodes": 1, "data": "batches"}
+        whole, statuses, outputs = self.start("in one go", **options)
+        self.assertEqual(statuses, [0, 0], outputs)
+        saves = {**options, "folder": os.path.join(self.get_temp_dir(), "batches")}
+        told = {1: {"after": 12, "number": int(signal.SIGTERM)}}
+        _, statuses, outputs = self.start("until told", told, **saves)
+        self.assertEqual(statuses, [preemption.STATUS] * 2, outputs)
+        again, statuses, outputs = self.start("going on", **saves)
+        self.assertEqual(statuses, [0, 0], outputs)
+        for name, array in whole[0].items():
+            if name != "renamed":
+                self.assertAllEqual(array, again[0][name], name)
+
     @pytest.mark.long
     def test_a_chief_without_its_newest_checkpoint_takes_the_copy(self):
         root = pathlib.Path(self.get_temp_dir()) / "copies"

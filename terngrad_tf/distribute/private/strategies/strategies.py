@@ -13,7 +13,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 from terngrad_tf.distribute.private.collectives.local_weights import LocalStepReplicas
-from terngrad_tf.distribute.private.data import batches
+from terngrad_tf.distribute.private.data import batches, own_memory
 from terngrad_tf.distribute.private.replicas import replicas
 from terngrad_tf.distribute.private.replicas.devices import devices_of_replicas
 from terngrad_tf.distribute.private.replicas.padding import PaddedReplicas
@@ -121,6 +121,8 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
         processes = 1 if context_ is None else context_.num_input_pipelines
         (process, _), *_ = self._input_workers._worker_device_pairs
         shared = len(self._devices) < len(self._device_of_replica)
+        if processes * len(self._device_of_replica) > 1:
+            dataset = own_memory.with_own_memory(dataset)
         distributed_dataset = batches.ReplicaBatches if shared else input_lib.DistributedDataset
         distributed = distributed_dataset(
             input_lib.InputWorkers([(process, self._devices)]),

@@ -1,5 +1,6 @@
 """Tests that user code sees distributed datasets as under the stock strategy."""
 
+import collections
 import sys
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf.distribute import TernGradStrategy
+from terngrad_tf.distribute.private.data.own_memory import with_own_memory
 
 NUM_REPLICAS = 4
 
@@ -147,6 +149,48 @@ class DistributedDatasetTest(tf.test.TestCase):
             self.strategy.experimental_distribute_dataset(tf.data.Dataset.range(8))
         one = TernGradStrategy(1).experimental_distribute_dataset(tf.data.Dataset.range(8))
         self.assertLen(list(one), 8)
+
+
+class OwnMemoryTest(tf.test.TestCase):
+    def test_steps_do_not_write_into_the_arrays_of_a_generator(self):
+        aligned = np.zeros(16 * 64 + 16, np.float32)
+        labels = aligned[-(aligned.ctypes.data // 4) % 16 :][: 16 * 64].reshape(64, 16)
+        labels[:] = np.random.default_rng(0).normal(size=labels.shape)
+        before = labels.copy()
+        spec = tf.TensorSpec([None, 16])
+        dataset = tf.data.Dataset.from_generator(
+            lambda: (labels[i : i + 8] for i in range(0, 64, 8)), output_signature=spec
+        )
+
+        @tf.function
+        def step(iterator):
+            # TensorFlow computes in the memory of a tensor that nothing else uses.
+            return next(iterator) - 1.0
+
+        iterator = iter(with_own_memory(dataset).rebatch(4))
+        for part in np.split(before, 16):
+            self.assertAllEqual(step(iterator), part - 1.0)
+        self.assertAllEqual(labels, before)
+
+    def test_elements_keep_their_structure(self):
+        pair = collections.namedtuple("pair", "x y")
+        numbers = np.arange(12, dtype=np.float32).reshape(6, 2)
+        for elements in (
+            numbers,
+            (numbers,),
+            pair(numbers, numbers),
+            ({"a": numbers > 3, "b": np.array(list("abcdef"))}, None),
+            (tf.RaggedTensor.from_row_lengths(range(12), [2] * 6), tf.sparse.from_dense(numbers)),
+        ):
+            dataset = tf.data.Dataset.from_tensor_slices(elements).batch(4)
+            copied = with_own_memory(dataset)
+            self.assertEqual(copied.element_spec, dataset.element_spec)
+            self.assertEqual(int(copied.cardinality()), 2)
+            for expected, got in zip(dataset, copied, strict=True):
+                tf.nest.map_structure(
+                    self.assertAllEqual,
+                    *(tf.nest.flatten(e, expand_composites=True) for e in (expected, got)),
+                )
 
 
 if __name__ == "__main__":

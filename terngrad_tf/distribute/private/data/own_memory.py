@@ -1,0 +1,28 @@
+"""Copies what a pipeline read from Python code, before replicas share it."""
+
+import tensorflow as tf
+
+
+def with_own_memory(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the data set with tensors that share no memory with NumPy arrays.
+
+    A tensor from `tf.data.Dataset.from_generator` or `tf.numpy_function` uses the memory of an
+    aligned array. TensorFlow keeps this memory unchanged, but not if the tensor is split: a loss
+    would be computed in place, in the user's labels.
+    """
+    # `map` calls with several arguments for tuples, not for named tuples.
+    is_tuple = type(dataset.element_spec) is tuple
+
+    def copy(*element):
+        return tf.nest.map_structure(
+            _copy, element if is_tuple else element[0], expand_composites=True
+        )
+
+    return dataset.map(copy)
+
+
+def _copy(value):
+    if value is None:
+        return None
+    is_number = value.dtype.is_floating or value.dtype.is_integer or value.dtype.is_complex
+    return tf.raw_ops.DeepCopy(x=value) if is_number or value.dtype.is_bool else value
