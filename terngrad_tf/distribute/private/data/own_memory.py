@@ -13,6 +13,7 @@ def with_own_memory(dataset: tf.data.Dataset) -> tf.data.Dataset:
     # `map` calls with several arguments for tuples, not for named tuples.
     is_tuple = type(dataset.element_spec) is tuple
 
+    @tf.autograph.experimental.do_not_convert
     def copy(*element):
         return tf.nest.map_structure(
             _copy, element if is_tuple else element[0], expand_composites=True
