@@ -153,10 +153,12 @@ def trained_apart(
     alpha=0.5,
     batch_norm=False,
     epoch_lengths=(4, 4, 4),
+    num_examples=48,
 ):
     """The weights that `trained` must give, from plain Keras models that take turns.
 
-    Each group of weights, given by their positions, has its own outer optimizer.
+    Each group of weights, given by their positions, has its own outer optimizer. The first replicas
+    have an example more if a batch does not divide evenly.
     """
     models = []
     for _ in range(num_replicas):
@@ -166,7 +168,7 @@ def trained_apart(
     weights = shared.trainable_variables
     groups = groups or [list(range(len(weights)))]
     outers = [outer() for _ in groups]
-    x, y = data(48)
+    x, y = (part[:num_examples] for part in data(48))
     steps, turn, changed, under_way = 0, 0, set(), None
 
     def of_group(group):
@@ -196,8 +198,8 @@ def trained_apart(
     for length in epoch_lengths:
         for start in itertools.islice(starts, length):
             parts = zip(
-                np.split(x[start : start + 12], num_replicas),
-                np.split(y[start : start + 12], num_replicas),
+                np.array_split(x[start : start + 12], num_replicas),
+                np.array_split(y[start : start + 12], num_replicas),
                 strict=True,
             )
             for model, (part_x, part_y) in zip(models, parts, strict=True):

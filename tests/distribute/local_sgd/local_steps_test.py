@@ -64,14 +64,20 @@ class EqualsTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
     def test_other_numbers_of_replicas_train_as_models_apart(self, num_replicas):
         self.check_apart(num_replicas, num_replicas + 1, batch_norm=True)
 
-    def check_apart(self, num_replicas, sync_every, batch_norm):
+    def test_a_step_follows_the_mean_over_a_replicas_own_examples(self):
+        """As in several processes, which do not know each other's number of examples."""
+        self.check_apart(2, 3, batch_norm=False, num_examples=41)
+
+    def check_apart(self, num_replicas, sync_every, batch_norm, num_examples=48):
         """Replicas train like separate Keras models whose changes are exchanged."""
         model = trained(
             lambda: DiLoCo(adamw(), sync_every, outer=nesterov()),
             num_replicas,
             batch_norm=batch_norm,
+            num_examples=num_examples,
         )
-        expected = trained_apart(adamw, nesterov, num_replicas, sync_every, batch_norm=batch_norm)
+        options = {"batch_norm": batch_norm, "num_examples": num_examples}
+        expected = trained_apart(adamw, nesterov, num_replicas, sync_every, **options)
         self.assert_equal_weights(model, expected)
         self.assertEqual(model.optimizer.iterations.numpy(), 12)
 

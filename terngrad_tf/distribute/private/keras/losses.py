@@ -16,6 +16,7 @@ from terngrad_tf.distribute.private.keras.step_results import (
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.padding import current_padding
 from terngrad_tf.distribute.private.strategies.strategies import is_own
+from terngrad_tf.distribute.steps.contexts import optimizer_of_local_step
 
 
 @patch(keras_loss, "scale_loss_for_distribution")
@@ -24,7 +25,7 @@ def _scale(stock, value):
 
     Keras divides by the number of replicas, wrong for batches that do not divide evenly.
     """
-    share = current_padding().share
+    share = _share()
 
     def scale(value):
         return stock(value) if share is None else value * tf.cast(share, value.dtype)
@@ -37,8 +38,16 @@ def _unscale(stock, value):
     """Undoes `_scale`."""
     if losses_are_means():
         return value
-    share = current_padding().share
+    share = _share()
     return stock(value) if share is None else value / tf.cast(share, value.dtype)
+
+
+def _share():
+    """The replica's share of the batch's loss; None: an equal one.
+
+    A local step follows the mean over the replica's own examples: other processes' are unknown.
+    """
+    return None if optimizer_of_local_step() is not None else current_padding().share
 
 
 def unscale_loss(loss: tf.Tensor) -> tf.Tensor:
