@@ -2,16 +2,16 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute.communication.notices import tell
 from terngrad_tf.distribute.local_sgd.outer_updates import OuterUpdates
 from terngrad_tf.distribute.local_sgd.schedule import FitSchedule
-from terngrad_tf.distribute.wire_selection import links
 from terngrad_tf.distribute.wire_selection.exchange_model import nearly_quickest
 
 # Fewer steps cost less accuracy.
@@ -31,12 +31,30 @@ def expected_seconds(step: float, exchange: float) -> dict[int, float]:
     return {period: step + exchange / period for period in PERIODS}
 
 
+def agreed_seconds(
+    steps: Sequence[float], exchanges: Sequence[float], period: int
+) -> tuple[float, float]:
+    """Returns seconds of a step and of an exchange, from those of each process.
+
+    All processes take the slowest one's steps. In its exchange, a process also waits for slower
+    ones. If links differ, an exchange ends sooner on one process than on another, which then is
+    late for the next. So the exchange is what the longest round of `period` steps leaves, but not
+    less than the shortest measured exchange nor more than the longest.
+
+    Example:
+    >>> agreed_seconds([5.0, 1.0], [2.0, 10.0], period=2)
+    (5.0, 2.0)
+    """
+    step = max(steps)
+    longest = max(period * s + e for s, e in zip(steps, exchanges, strict=True))
+    return step, min(max(longest - period * step, min(exchanges)), max(exchanges))
+
+
 class MeasuredSteps(FitSchedule):
     """A schedule of a fixed number of steps that the first steps of `fit` choose.
 
     These exchange every 2 steps and are measured. Then all processes take the same number from
-    `PERIODS`, by the slowest process's steps and the exchanges of the process that waited the
-    least.
+    `PERIODS`, by `agreed_seconds`.
 
     `steps` and `iterations` are variables, steps since the last exchange and in all; `period` is 0
     until it is chosen, and saved.
@@ -81,21 +99,22 @@ class MeasuredSteps(FitSchedule):
             self._exchange()
         if self._taken is None:
             return
-        self._taken = 0
+        period, self._taken = self._taken, 0
         if not self._chosen:
             self._steps.numpy()
             self._exchange_seconds.append(time.perf_counter() - start)
             if len(self._exchange_seconds) > _MEASURED_EXCHANGES and len(self._step_seconds) > 2:
-                self._choose()
+                self._choose(period)
 
-    def _choose(self):
+    def _choose(self, period):
         # The first of both traced functions.
         step = statistics.median(self._step_seconds[1:])
         exchange = min(self._exchange_seconds[1:])
         processes = self._updates.strategy.extended.process_group
         if processes is not None:
-            largest = links.slowest(processes)
-            step, exchange = largest(step), -largest(-exchange)
+            own = tf.constant([step, exchange], tf.float32)
+            steps, exchanges = np.transpose(processes.all_gather(own)).tolist()
+            step, exchange = agreed_seconds(steps, exchanges, period)
         seconds = expected_seconds(step, exchange)
         self._chosen = nearly_quickest(seconds)
         self._period.assign(self._chosen)

@@ -11,7 +11,11 @@ from absl.testing import parameterized
 
 import terngrad_tf
 from terngrad_tf import DiLoCo
-from terngrad_tf.distribute.local_sgd.measured_steps import PERIODS, expected_seconds
+from terngrad_tf.distribute.local_sgd.measured_steps import (
+    PERIODS,
+    agreed_seconds,
+    expected_seconds,
+)
 from terngrad_tf.distribute.wire_selection.exchange_model import nearly_quickest
 from tests import runs
 from tests.distribute import processes
@@ -58,6 +62,15 @@ class ChoiceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(nearly_quickest(seconds), expected)
         self.assertEqual(list(seconds), list(PERIODS))
         self.assertLessEqual(seconds[expected], 1.1 * seconds[32])
+
+    @parameterized.named_parameters(
+        ("processes_are_alike", [5.0, 5.0], [2.0, 2.0], (5.0, 2.0)),
+        ("one_computes_longer_and_the_other_waits", [50.0, 10.0], [20.0, 100.0], (50.0, 20.0)),
+        ("one_receives_slowly_and_the_other_goes_on", [12.0, 12.0], [250.0, 11.0], (12.0, 250.0)),
+        ("steps_vary", [12.0, 13.0], [4.0, 3.0], (13.0, 3.0)),
+    )
+    def test_no_wait_counts_as_an_exchange_if(self, steps, exchanges, expected):
+        self.assertEqual(agreed_seconds(steps, exchanges, 2), expected)
 
 
 class AloneTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
