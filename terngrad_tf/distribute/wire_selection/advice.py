@@ -1,7 +1,9 @@
 """Expected times of a step in other modes: `advise`."""
 
 import dataclasses
+from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.common.arguments import check
@@ -63,6 +65,20 @@ class Advice:
         )
 
 
+def computing_seconds(rests: Sequence[float], steps: Sequence[float], exchange: float) -> float:
+    """Returns the seconds of a step without its exchange, from those of each process.
+
+    A process waits for others in its exchange if it is quicker, but in its rest if its exchange
+    ends sooner, as over a quicker link. So the rest is what the `exchange` leaves of a step, but
+    not less than the shortest measured rest nor more than the longest.
+
+    Example:
+    >>> computing_seconds(rests=[5.0, 1.0], steps=[7.0, 7.0], exchange=2.0)
+    5.0
+    """
+    return min(max(max(steps) - exchange, min(rests)), max(rests))
+
+
 def advise(
     strategy: tf.distribute.Strategy,
     *,
@@ -76,7 +92,8 @@ def advise(
         messages = number of messages * seconds of a small message
                    + received bytes * seconds of a byte
 
-    The run measured `rest` and, by its own codec, the seconds of a unit. The bytes follow from each
+    The run measured `rest` and, by its own codec, the seconds of a unit; if `advise` measures the
+    links, all processes take the same. The bytes follow from each
     wire's formula and the measured share of non-zero codes. The estimate assumes that codecs
     compare as on the machine of their measurement, that the backward pass hides the same part of
     every exchange, that links have no other traffic, and that all wires have the same share of
@@ -93,10 +110,13 @@ def advise(
         `Advice`; None if the run measured fewer than two steps, or no times, as on GPUs.
 
     Raises:
-        ValueError: an argument is out of range, or there is a single process.
+        ValueError: an argument is out of range, there is a single process, or replicas took local
+            steps.
     """
     processes = getattr(strategy.extended, "process_group", None)
     check(processes is not None, "strategy", "must be one over several processes", strategy)
+    rule = "must be one whose steps exchange gradients: telemetry measures no step of `DiLoCo`"
+    check(not strategy.extended.takes_local_steps, "strategy", rule, strategy)
     for name, value, least in (
         ("bits_per_second", bits_per_second, 1.0),
         ("round_trip_seconds", round_trip_seconds, 0.0),
@@ -115,15 +135,21 @@ def advise(
     codec = [mean.scale_seconds, mean.encode_seconds, mean.decode_seconds]
     model = ExchangeModel(job, link, share)
     unit = model.unit_seconds(mean.wire, sum(s or 0.0 for s in codec))
+    rests, steps = [mean.rest_seconds], [mean.step_seconds]
+    if bits_per_second is None:
+        own = tf.constant([unit, *rests, *steps], tf.float32)
+        units, rests, steps = np.transpose(processes.all_gather(own)).tolist()
+        unit = max(units)
     # Float gradients may take streams, too: they would not be rotated then.
     modes = wires.possible(MODES, job.levels, job.rotated and bool(job.buckets))
     if job.levels > 1:
         modes.remove(FOUR_BITS)
     exchange_of = {mode: model.seconds(mode, unit) for mode in modes}
+    rest = computing_seconds(rests, steps, exchange_of[mean.wire])
     return Advice(
         current=mean.wire,
-        seconds={mode: mean.rest_seconds + s for mode, s in exchange_of.items()},
-        local_steps_seconds=mean.rest_seconds + exchange_of[mean.wire] / _LOCAL_STEPS,
+        seconds={mode: rest + seconds for mode, seconds in exchange_of.items()},
+        local_steps_seconds=rest + exchange_of[mean.wire] / _LOCAL_STEPS,
         measured_seconds=mean.step_seconds,
         link=link,
     )

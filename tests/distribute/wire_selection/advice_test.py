@@ -13,6 +13,7 @@ from terngrad_tf.distribute.exchange import wires
 from terngrad_tf.distribute.exchange.plan import Job
 from terngrad_tf.distribute.exchange.traffic import float_traffic
 from terngrad_tf.distribute.exchange.wires import streams
+from terngrad_tf.distribute.wire_selection.advice import computing_seconds
 from terngrad_tf.distribute.wire_selection.exchange_model import MODES, ExchangeModel
 from terngrad_tf.distribute.wire_selection.links import Link
 
@@ -73,7 +74,16 @@ class ExchangeModelTest(parameterized.TestCase, tf.test.TestCase):
         self.assertEqual(model.seconds("float32", 0.0), 2.0)
 
 
-class AdviceTest(tf.test.TestCase):
+class AdviceTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.named_parameters(
+        ("processes_are_alike", [3.0, 3.0], 20.0, 3.0),
+        ("one_computes_longer_and_the_other_waits_in_its_exchange", [100.0, 10.0], 20.0, 100.0),
+        ("one_receives_slowly_and_the_other_waits_in_its_rest", [12.0, 250.0], 108.0, 12.0),
+        ("an_exchange_takes_longer_than_expected", [12.0, 12.0], 5.0, 12.0),
+    )
+    def test_no_wait_counts_as_computation_if(self, rests, exchange, expected):
+        self.assertEqual(computing_seconds(rests, [120.0, 119.0], exchange), expected)
+
     def advice(self, current, **seconds):
         return Advice(current, seconds, 0.02, 0.05, Link(8 / 9.4e9, 1e-4))
 

@@ -46,6 +46,14 @@ def state_of(model):
     return np.concatenate([np.ravel(v.numpy()).astype(np.float64) for v in variables])
 
 
+def advice_of(strategy):
+    """The advice, or the refusal to give one."""
+    try:
+        return str(advise(strategy))
+    except ValueError as error:
+        return str(error)
+
+
 def fixed_modes(config):
     """Results of `fit` with a chosen mode and with the same mode given."""
     x, y = data()
@@ -66,7 +74,7 @@ def fixed_modes(config):
                     strategy.extended.gradient_ops.options.wire
                 )
                 results[f"{mode.name}/{name}/choices"] = strategy.wire_choices
-                results[f"{mode.name}/{name}/advice"] = str(advise(strategy))
+                results[f"{mode.name}/{name}/advice"] = advice_of(strategy)
     return results
 
 

@@ -136,6 +136,11 @@ class LocalStepReplicas(LocalReplicas):
             if weights.holds_any(variables):
                 self._local_weights.discard(weights)
 
+    @property
+    def takes_local_steps(self) -> bool:
+        """True if replicas have own values of any weights."""
+        return bool(self._local_weights)
+
     def has_local_weights(self, weights: LocalWeights) -> bool:
         """True if these own values are registered."""
         return weights in self._local_weights
