@@ -89,7 +89,7 @@ class ParameterServerCluster:
                 if index in self._lost:
                     self._lost.remove(index)
                     lines.append(f"{self.tasks.describe(index)} is back")
-            elif index not in self._lost:
+            elif is_lost and index not in self._lost:
                 self._lost.add(index)
                 lines.append(f"lost {self.tasks.describe(index, failure)}; going on without it")
         return lines

@@ -31,15 +31,27 @@ def reason(error: OSError) -> str:
     return (error.strerror or str(error) or type(error).__name__).lower()
 
 
+def answer_failure(address: str) -> str | None:
+    """Returns why a server of TensorFlow at "host:port" does not answer within 2 s, or None.
+
+    A system accepts connections for suspended processes, too, but gRPC sends the first message.
+    """
+    try:
+        with connect(address) as connection:
+            return None if connection.recv(1) else "connection closed"
+    except OSError as error:
+        return reason(error)
+
+
 class Watch:
-    """Tests connections, and measures how long they have failed."""
+    """Tests whether servers answer, and measures how long they have not."""
 
     def __init__(self) -> None:
         self._lost_since = {}
 
     def look(self, address: str) -> tuple[str | None, float]:
-        """Returns a failure to connect and the seconds since the first one; else None and 0.0."""
-        failure = connection_failure(address)
+        """Returns a failure to answer and the seconds since the first one; else None and 0.0."""
+        failure = answer_failure(address)
         if failure is None:
             self._lost_since.pop(address, None)
             return None, 0.0

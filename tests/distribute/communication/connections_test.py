@@ -1,7 +1,9 @@
 """Tests of connections to other processes: losing and closing them."""
 
+import contextlib
 import socket
 import sys
+import threading
 
 import pytest
 import tensorflow as tf
@@ -40,19 +42,49 @@ class ConnectionsTest(tf.test.TestCase):
         connection.settimeout(0.2)
         return connection
 
+    def answer(self, server):
+        """Sends a message first to whoever connects, as gRPC does, until the server is closed."""
+
+        def run():
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with connection:
+                        connection.sendall(b"first")
+
+        thread = threading.Thread(target=run)
+        thread.start()
+
+        def end():
+            # Closing alone does not wake a thread that accepts.
+            with contextlib.suppress(OSError):
+                server.shutdown(socket.SHUT_RDWR)
+            server.close()
+            thread.join()
+
+        self.addCleanup(end)
+        return end
+
     def test_a_lost_process_is_known_with_the_time_since_when(self):
         watch = connections.Watch()
         server, address = self.listen()
+        end = self.answer(server)
         self.assertEqual(watch.look(address), (None, 0.0))
-        server.close()
+        end()
         self.assertEqual(watch.look(address)[0], connections.REFUSED)
         failure, seconds = watch.look(address)
         self.assertEqual(failure, connections.REFUSED)
         self.assertGreater(seconds, 0.0)
         again = socket.create_server(server_address := _pair(address))
-        self.addCleanup(again.close)
+        self.answer(again)
         self.assertEqual(again.getsockname(), server_address)
         self.assertEqual(watch.look(address), (None, 0.0))
+
+    def test_a_process_that_is_connected_but_does_not_answer_counts_as_lost(self):
+        """As one that is suspended."""
+        watch = connections.Watch()
+        _, address = self.listen()
+        self.assertEqual(watch.look(address), ("timed out", 0.0))
 
     def test_hanging_up_ends_the_connections_to_an_address_and_no_others(self):
         for host in ("127.0.0.1", "::1") if has_ipv6() else ("127.0.0.1",):
