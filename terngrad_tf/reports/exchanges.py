@@ -61,6 +61,13 @@ def add_traffic(page: Page, runs: Sequence[RunData]) -> None:
     )
 
 
+def _hint(runs, how):
+    """Returns the text of a section without data; `how` names what brings them."""
+    if all(run.is_asynchronous for run in runs):
+        return "Not measured: asynchronous workers exchange nothing with each other."
+    return how
+
+
 def _newest(run):
     return run.telemetry[max(run.telemetry)] if run.telemetry else {}
 
@@ -69,7 +76,7 @@ def add_step_times(page: Page, runs: Sequence[RunData]) -> None:
     """Adds the phases of a step's time, and the errors of ternary gradients."""
     if not any(_phases(run) for run in runs):
         how = "No measurements: --telemetry_freq=10 makes a record every 10 steps, on CPUs."
-        page.section("Where a step's time goes", element("p", how))
+        page.section("Where a step's time goes", element("p", _hint(runs, how)))
         return
     if len(runs) == 1:
         label = STEP
@@ -133,7 +140,8 @@ def add_codes(page: Page, runs: Sequence[RunData]) -> None:
             if any(run.has_codes for run in runs)
             else "Gradients are ternary with --grad_bits=1, and finer codes with 3 to 8."
         )
-        page.section("Codes", element("p", f"There is no record of codes. {why}"))
+        hint = _hint(runs, f"There is no record of codes. {why}")
+        page.section("Codes", element("p", hint))
         return
     lengths = {
         name: {layer: 100 * (last(curves[layer]) or 0.0) for layer in layers if layer in curves}
@@ -163,7 +171,8 @@ def add_stragglers(page: Page, runs: Sequence[RunData]) -> None:
         figure = charts.curves((STEP, "wait in a step / ms"), series)
         content = page.chart("Waits, means of 100 steps; the slowest process waits least", figure)
     elif any(run.identity.get("num_hosts", 1) > 1 for run in runs):
-        content = element("p", "No waits were written: they are means of 100 steps, on CPUs.")
+        hint = _hint(runs, "No waits were written: they are means of 100 steps, on CPUs.")
+        content = element("p", hint)
     else:
         content = element("p", "One process, without waits. A cluster's waits are shown here.")
     page.section("Stragglers", content)

@@ -68,6 +68,11 @@ class RunData:
         return "subspace_fingerprint" in self.identity
 
     @property
+    def is_asynchronous(self) -> bool:
+        """True if workers push gradients to parameter servers, without exchanges."""
+        return bool(self.identity.get("asynchronous"))
+
+    @property
     def has_codes(self) -> bool:
         """True if gradients are exchanged as codes."""
         return self.identity.get("grad_bits", 32) != 32 and not self.is_phase_2

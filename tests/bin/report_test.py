@@ -191,6 +191,19 @@ class ReportTest(tf.test.TestCase):
             self.assertIn(hint, text)
         self.assertEqual(tuple(Report(self.root / "float" / "report.html").headings), SECTIONS)
 
+    def test_asynchronous_runs_get_no_hint_at_measurements_that_they_do_not_make(self):
+        folder = self.new_folder()
+        described = json.loads((self.root / "float" / "run.json").read_text())
+        described["identity"] |= {"asynchronous": True, "num_hosts": 2, "grad_bits": 1}
+        (folder / "run.json").write_text(json.dumps(described))
+        output = folder / "report.html"
+        status, _, err = samples.call(report.main, "report", folder, "--output", output)
+        self.assertEqual(status, 0, err)
+        text = output.read_text(encoding="utf-8")
+        self.assertEqual(text.count("Not measured: asynchronous workers exchange nothing"), 3)
+        for hint in ("--telemetry_freq=10", "every --save_iter steps", "means of 100 steps"):
+            self.assertNotIn(hint, text)
+
     def test_figures_are_valid_for_the_library_and_nothing_is_loaded(self):
         found = self.write(self.root / "ternary", self.root / "float")
         self.assertGreater(len(found.figures), 5)
