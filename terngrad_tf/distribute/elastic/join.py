@@ -67,6 +67,7 @@ class Membership:
 
     def __init__(self, tasks: Tasks, file: MembersFile, key: str, token: str | None):
         self._tasks, self._file, self._key, self._token = tasks, file, key, token
+        self._run = secrets.token_hex(8)
         generation = file.generation
         self.members, self.number = generation.members, generation.number
         addresses = [tasks.addresses[index] for index in self.members]
@@ -94,7 +95,9 @@ class Membership:
     def waiting(self) -> list[str]:
         """Looks for 2 s for waiting workers, such as "worker 2 (10.0.0.4:2222)"."""
         absent = set(range(self.num_workers)) - set(self.members)
-        own = self._tasks.names[self._tasks.index]
+        # A worker that was started differently learns so from the digest.
+        index, generation = self._tasks.index, self._file.generation
+        own = Introduction(self._key, index, self._run, generation, None).encode()
         answers = peers.of_others(
             self._tasks,
             absent,

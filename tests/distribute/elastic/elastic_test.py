@@ -101,6 +101,14 @@ class ElasticTest(tf.test.TestCase):
         joined = [*self.all_join(0, 2), late.result(TIMEOUT_SECONDS)]
         self.assert_members(joined, (0, 1, 2), 3)
 
+    def test_a_worker_that_comes_with_other_options_is_not_taken_in_and_learns_why(self):
+        joined = self.all_join(0, 2)
+        late = self.join(1, min_workers=2)
+        while not late.done():
+            self.assertEqual(joined[0].waiting(), [])
+        with self.assertRaisesRegex(PeerError, r"worker 0 .*was started differently"):
+            late.result(TIMEOUT_SECONDS)
+
     @pytest.mark.slow
     def test_the_holder_of_a_copy_becomes_chief_if_the_chief_is_lost(self):
         joined = self.all_join(0, 1, 2, num_copies=1)

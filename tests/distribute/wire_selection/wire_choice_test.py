@@ -182,9 +182,7 @@ class AnotherWireTest(parameterized.TestCase, tf.test.TestCase):
         seconds = {"step_seconds": 0.1, "rest_seconds": 0.05, "encode_seconds": 0.01}
         mean = StepTelemetry(**{**unknown, **seconds, "wire": "few_words"})
         strategy = types.SimpleNamespace(
-            extended=types.SimpleNamespace(
-                process_group=Processes(0, 2), takes_local_steps=False
-            ),
+            extended=types.SimpleNamespace(process_group=Processes(0, 2), takes_local_steps=False),
             telemetry=types.SimpleNamespace(mean=lambda: mean, job=LARGE),
         )
         with mock.patch.object(advice, "MODES", modes):
