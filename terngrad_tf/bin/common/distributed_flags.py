@@ -121,7 +121,7 @@ class DistributedFlags(cluster_flags.ClusterFlags):
 def join(
     values: FlagValues,
     cluster: "tf.distribute.cluster_resolver.ClusterResolver",
-    train_dir: str,
+    config: TrainConfig,
 ) -> "Membership | None":
     """Waits for workers that come and go, and returns those that train; None without --min_workers.
 
@@ -134,6 +134,7 @@ def join(
     from terngrad_tf.distribute import join_cluster
     from terngrad_tf.training.storage import checkpoints
 
+    train_dir = config.train_dir
     checks.folder("train_dir", train_dir)
     try:
         with as_user_error():
@@ -144,6 +145,7 @@ def join(
                 min_workers=own.min_workers,
                 num_copies=own.replicate_checkpoints,
                 join_timeout=own.join_timeout,
+                options=config.values("shared"),
                 **own.arguments(),
             )
     except (FileExistsError, NotADirectoryError, PermissionError) as error:

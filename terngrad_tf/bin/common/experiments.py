@@ -135,7 +135,7 @@ def _train_distributed(values):
         )
         return
     config, cluster = distributed_flags.sync_config(values, cluster)
-    membership = distributed_flags.join(values, cluster, config.train_dir)
+    membership = distributed_flags.join(values, cluster, config)
     if membership is not None:
         log(membership.describe())
     result = training.train(config, membership, cluster_resolver=cluster, **meeting)

@@ -26,6 +26,8 @@ class Introduction:
         worker: index in the list of all workers.
         run: distinguishes this process from an earlier one of the same worker.
         generation: the last one to which the worker agreed.
+        options: digest of settings that a worker must share with a cluster that trains already;
+            workers that begin together compare these later, by name.
     """
 
     cluster: str
@@ -34,6 +36,7 @@ class Introduction:
     generation: Generation
     state: SavedState | None
     proposal: Proposal | None = None
+    options: str = ""
 
     def encode(self) -> str:
         """Returns the introduction as a line of ASCII."""
@@ -63,6 +66,7 @@ def decode(name: str | None) -> Introduction | None:
             membership.generation_from(told["generation"]),
             membership.state_from(told["state"]),
             proposal,
+            _text(told["options"]),
         )
     except (AttributeError, KeyError, TypeError, ValueError):
         return None

@@ -13,7 +13,8 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -65,8 +66,11 @@ class Membership:
         num_copies: wanted number of workers with copies.
     """
 
-    def __init__(self, tasks: Tasks, file: MembersFile, key: str, token: str | None):
-        self._tasks, self._file, self._key, self._token = tasks, file, key, token
+    def __init__(
+        self, tasks: Tasks, file: MembersFile, key: str, options: str, token: str | None
+    ) -> None:
+        self._tasks, self._file, self._token = tasks, file, token
+        self._key, self._options = key, options
         self._run = secrets.token_hex(8)
         generation = file.generation
         self.members, self.number = generation.members, generation.number
@@ -97,7 +101,7 @@ class Membership:
         absent = set(range(self.num_workers)) - set(self.members)
         # A worker that was started differently learns so from the digest.
         index, generation = self._tasks.index, self._file.generation
-        own = Introduction(self._key, index, self._run, generation, None).encode()
+        own = Introduction(self._options, index, self._run, generation, None).encode()
         answers = peers.of_others(
             self._tasks,
             absent,
@@ -106,7 +110,8 @@ class Membership:
         return [
             self._tasks.describe(index)
             for index, (name, _) in sorted(answers.items())
-            if (other := decode(name)) is not None and other.cluster == self._key
+            if (other := decode(name)) is not None
+            and (other.cluster, other.options) == (self._key, self._options)
         ]
 
     @contextlib.contextmanager
@@ -156,6 +161,7 @@ def join_cluster(
     join_timeout: float = JOIN_SECONDS,
     start_timeout: float = 600,
     token: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Membership:
     """Agrees with the other workers of a cluster which of them train, and waits for these.
 
@@ -174,6 +180,9 @@ def join_cluster(
             restart by `run_supervised`. Default 10.
         start_timeout: seconds to wait for enough workers while none train. Default 600.
         token: as for `TernGradStrategy`.
+        options: dict of what all workers must share, such as a program's flags. A worker that comes
+            with others is not admitted, so that it cannot end the training of the rest. Default:
+            nothing. Workers that begin together name differences by `compare_processes`.
 
     Returns:
         A `Membership`.
@@ -200,20 +209,24 @@ def join_cluster(
     state = file.state(newest_step())
     if is_restart():
         join_timeout = min(join_timeout, _REJOIN_SECONDS)
-    options = [*tasks.addresses, min_workers, num_copies]
-    key = hashlib.sha256(repr(options).encode()).hexdigest()[:16]
+    key = _digest([*tasks.addresses, min_workers, num_copies])
+    digest = _digest([key, *sorted((options or {}).items())])
     meeting = _Meeting(
-        tasks, file, state, key, token, min_workers, num_copies, join_timeout, start_timeout
+        tasks, file, state, key, digest, token, min_workers, num_copies, join_timeout, start_timeout
     )
     while True:
         meeting.agree()
-        joined = Membership(tasks, file, key, token)
+        joined = Membership(tasks, file, key, digest, token)
         try:
             members = peers.tasks_of(joined.cluster_resolver)
             rendezvous.wait_for_peers(members, _SETTLE_SECONDS, token)
             return joined
         except PeerError as error:
             _logger.warning("%s; the workers start to agree anew", error)
+
+
+def _digest(values):
+    return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
 
 
 @dataclasses.dataclass
@@ -224,6 +237,7 @@ class _Meeting:
     file: MembersFile
     state: SavedState | None
     key: str
+    options: str
     token: str | None
     min_workers: int
     num_copies: int
@@ -248,8 +262,8 @@ class _Meeting:
 
     def _introduction(self):
         generation, own = self.file.generation, self.tasks.index
-        told = Introduction(self.key, own, self._run, generation, self.state, self._proposal)
-        return told.encode()
+        described = generation, self.state, self._proposal, self.options
+        return Introduction(self.key, own, self._run, *described).encode()
 
     def _look(self, heard):
         """Greets all workers and takes the next step to agree; True if they agree."""
@@ -341,9 +355,9 @@ class _Meeting:
             if why is not None:
                 self._wrong[index] = f"{self.tasks.describe(index)} {why}"
         right = told.keys() - self._wrong.keys()
-        # Workers with other lists may be out of reach.
+        # Workers with other lists may be out of reach. A cluster that trains tells its options.
         for other in _introduced(heard.latest_names()):
-            if other.cluster != self.key and other.worker not in right:
+            if other.cluster not in (self.key, self.options) and other.worker not in right:
                 self._wrong.setdefault(other.worker, f"worker {other.worker} {_DIFFERENT}")
         now = time.monotonic()
         self._wrong_since = (self._wrong_since or now) if self._wrong else None

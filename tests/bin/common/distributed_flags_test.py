@@ -12,7 +12,7 @@ from absl import flags as absl_flags
 from slim_data.cli import legacy_flags
 from terngrad_tf import training
 from terngrad_tf.bin import cifar10_distributed_train, cifar10_train, mnist_distributed_train
-from terngrad_tf.bin.common import distributed_flags
+from terngrad_tf.bin.common import distributed_flags, tf1_flags
 from tests.bin import samples
 
 HOSTS = ("--worker_hosts", "a:1,b:1,c:1")
@@ -76,6 +76,8 @@ class DistributedFlagsTest(tf.test.TestCase):
         self.assertEqual((values.save_interval_secs, values.save_summaries_secs), (600, 180))
 
     def test_flags_of_elastic_clusters_are_refused_without_one(self):
+        folder = self.get_temp_dir()
+        config = tf1_flags.train_config(parse("--train_dir", folder))
         for arguments, rule in (
             (
                 ("--min_workers", 2, "--async_training"),
@@ -87,8 +89,8 @@ class DistributedFlagsTest(tf.test.TestCase):
             values = parse(*HOSTS, *arguments)
             with self.assertRaisesRegex(training.UserError, rule):
                 resolver = distributed_flags.cluster(values)
-                distributed_flags.join(values, resolver, self.get_temp_dir())
-        self.assertIsNone(distributed_flags.join(parse(), None, "unused"))
+                distributed_flags.join(values, resolver, config)
+        self.assertIsNone(distributed_flags.join(parse(), None, config))
 
     def test_each_way_of_describing_a_cluster(self):
         path = os.path.join(self.get_temp_dir(), "table.json")

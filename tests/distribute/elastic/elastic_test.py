@@ -101,13 +101,22 @@ class ElasticTest(tf.test.TestCase):
         joined = [*self.all_join(0, 2), late.result(TIMEOUT_SECONDS)]
         self.assert_members(joined, (0, 1, 2), 3)
 
-    def test_a_worker_that_comes_with_other_options_is_not_taken_in_and_learns_why(self):
-        joined = self.all_join(0, 2)
-        late = self.join(1, min_workers=2)
-        while not late.done():
+    def test_workers_that_come_with_other_options_are_not_taken_in_and_learn_why(self):
+        own = {"num_workers": 4, "options": {"rate": 0.1}}
+        joined = self.all_join(0, 2, **own)
+        late = [
+            self.join(1, min_workers=2, **own),
+            self.join(3, **{**own, "options": {"rate": 0.2}}),
+        ]
+        while not all(future.done() for future in late):
             self.assertEqual(joined[0].waiting(), [])
-        with self.assertRaisesRegex(PeerError, r"worker 0 .*was started differently"):
-            late.result(TIMEOUT_SECONDS)
+        for future in late:
+            with self.assertRaisesRegex(PeerError, r"worker 0 .*was started differently"):
+                future.result(TIMEOUT_SECONDS)
+        right = self.join(1, **own)
+        self.await_waiting(joined[0])
+        joined = [*self.all_join(0, 2, **own), right.result(TIMEOUT_SECONDS)]
+        self.assert_members(joined, (0, 1, 2), 2)
 
     @pytest.mark.slow
     def test_the_holder_of_a_copy_becomes_chief_if_the_chief_is_lost(self):
