@@ -199,7 +199,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         # Before every step TensorFlow reduces the number of processes that have examples left.
         if self.sync_timer is None or not isinstance(value, tf.Tensor):
             return reduce()
-        return self.sync_timer.measure([value], reduce, steps=0)
+        return self.sync_timer.measure([value], reduce)
 
     def run(
         self,

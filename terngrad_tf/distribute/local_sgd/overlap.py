@@ -102,7 +102,7 @@ class OverlappedExchange(WaitedExchange):
             with tf.control_dependencies(brought):
                 return self._background.result(group)
 
-        results = wait() if timer is None else timer.measure(brought, wait, steps=1)
+        results = wait() if timer is None else timer.measure(brought, wait)
         self._started.assign(self._started_but(started, group, False))
         context = ReductionContext.of(self.updates.strategy)
         values = [private.mirrored(context.on_all_devices(tensor)) for tensor in results]

@@ -179,7 +179,7 @@ class PacedSteps(FitSchedule):
             own = [tf.cast(tf.stack([planned, examples]), tf.float32)]
             reduce = functools.partial(group.all_reduce_sum, *own)
             timer = strategy.sync_timer
-            sums = reduce() if timer is None else timer.measure(own, reduce, steps=0)
+            sums = reduce() if timer is None else timer.measure(own, reduce)
             mean = sums / group.size
             planned = tf.cast(tf.round(mean[0]), tf.int64)
             share = own[0][1] / mean[1]

@@ -29,29 +29,27 @@ class SyncTimer:
     def __init__(self, device: str) -> None:
         self._device = device
         with tf.device(device):
-            self._sums = tf.Variable(tf.zeros([2], tf.float64), trainable=False)
+            self._sum = tf.Variable(tf.zeros([], tf.float64), trainable=False)
 
-    def measure(self, brought: Any, function: Callable[..., Any], steps: Any) -> Any:
+    def measure(self, brought: Any, function: Callable[..., Any]) -> Any:
         """Returns the result of `function`, which adds a sync point to the traced graph.
 
         Args:
             brought: values that exist when the sync point begins.
             function: returns the values, one or a list, that exist when it ends.
-            steps: 1 if the sync point belongs to one training step, else 0.
         """
         begin, _ = private.stamped(_tensors(brought))
         result = function()
         end, _ = private.stamped(_tensors(result))
         with tf.device(self._device):
-            seconds = end - begin
-            self._sums.assign_add(tf.stack([seconds, tf.constant(steps, tf.float64)]))
+            self._sum.assign_add(end - begin)
         return result
 
-    def take(self) -> tuple[float, int]:
-        """Seconds at sync points, and number of steps, since the last call."""
-        seconds, steps = self._sums.numpy()
-        self._sums.assign(tf.zeros_like(self._sums))
-        return seconds, int(steps)
+    def take(self) -> float:
+        """Seconds at sync points since the last call."""
+        seconds = float(self._sum.numpy())
+        self._sum.assign(0.0)
+        return seconds
 
 
 def timer_of(strategy: tf.distribute.Strategy) -> Any:
@@ -147,7 +145,8 @@ class StragglerMonitor(keras.callbacks.Callback):
             return
         self._pause()
         strategy = self.model.distribute_strategy
-        steps = max(self._steps, 1)
+        # Local steps, too, of which many lie between two exchanges.
+        steps = max(self._step() - self._first_step, 1)
         gathered = strategy.extended.process_group.all_gather(
             tf.constant([self._sync_seconds / steps, self._seconds / steps], tf.float32)
         ).numpy()
@@ -157,7 +156,7 @@ class StragglerMonitor(keras.callbacks.Callback):
         if self._write is not None:
             waits = zip(strategy.tasks.names, gathered[:, 0] - gathered[:, 0].min(), strict=True)
             scalars = {tags.wait_seconds(name): float(wait) for name, wait in waits}
-            self._write(scalars, int(self.model.optimizer.iterations.numpy()))
+            self._write(scalars, self._step())
         self._begin()
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -171,18 +170,19 @@ class StragglerMonitor(keras.callbacks.Callback):
             self._resume()
 
     def _begin(self):
-        self._batches = self._steps = 0
+        self._batches, self._first_step = 0, self._step()
         self._sync_seconds = self._seconds = 0.0
         self._resume()
+
+    def _step(self):
+        return int(self.model.optimizer.iterations.numpy())
 
     def _resume(self):
         self._timer.take()
         self._since = time.perf_counter()
 
     def _pause(self):
-        sync_seconds, steps = self._timer.take()
-        self._sync_seconds += sync_seconds
-        self._steps += steps
+        self._sync_seconds += self._timer.take()
         self._seconds += time.perf_counter() - self._since
 
 

@@ -385,6 +385,7 @@ class ProcessesTest(tf.test.TestCase):
                 "overlapping": {"grad_bits": 32, "fragments": 2, "overlap": 2},
                 "resume": {},
                 "unknown_length": {},
+                "waits": {},
             },
         )
 
@@ -398,6 +399,10 @@ class ProcessesTest(tf.test.TestCase):
         for result in self.results:
             numbers = result["unknown_length"]
             self.assertAllEqual(numbers["known"], numbers["unknown"])
+
+    def test_waits_are_of_a_step_and_not_of_an_exchange(self):
+        for result in self.results:
+            self.assertBetween(result["waits"]["waits"], 0.0, result["waits"]["seconds"])
 
     def test_processes_train_as_models_apart(self):
         expected = trained_apart(adamw, nesterov, 2, 4, batch_norm=True, epoch_lengths=[6, 6])

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf import DiLoCo, TernGradStrategy
-from terngrad_tf.distribute import Quantization, broadcast_variables
+from terngrad_tf.distribute import Quantization, StragglerMonitor, broadcast_variables
 from tests.distribute import processes
 from tests.distribute.local_sgd.local_steps_cases import (
     adamw,
@@ -47,6 +47,22 @@ class Logs(keras.callbacks.Callback):
         self.losses.append(logs["loss"])
 
 
+class SlowSteps(keras.callbacks.Callback):
+    """Sleeps after each step, if told to, and records the seconds since the end of the first."""
+
+    def __init__(self, sleeps):
+        super().__init__()
+        self.sleeps, self.begin = sleeps, None
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.begin = self.begin or time.perf_counter()
+        if self.sleeps:
+            time.sleep(0.1)
+
+    def on_train_end(self, logs=None):
+        self.seconds = time.perf_counter() - self.begin
+
+
 def compiled(strategy, sync_every=4, **options):
     with strategy.scope():
         model = network(batch_norm=True)
@@ -83,6 +99,17 @@ def train(config):
     evaluated = model.evaluate(x, y, batch_size=4, verbose=0)
     weights = {str(i): weight for i, weight in enumerate(model.get_weights())}
     return {**weights, "losses": logs.losses, "evaluated": evaluated}
+
+
+def waits(config):
+    """The longest wait of a process in all steps together, and the seconds of these steps."""
+    strategy, found = TernGradStrategy(), {}
+    slow = SlowSteps(sleeps=not strategy.is_chief)
+    monitor = StragglerMonitor(20, lambda line: None, lambda scalars, step: found.update(scalars))
+    compiled(strategy, sync_every=10).fit(
+        batches(strategy), steps_per_epoch=21, verbose=0, callbacks=[slow, monitor]
+    )
+    return {"waits": 20 * max(found.values()), "seconds": slow.seconds}
 
 
 def unknown_length(config):
@@ -149,5 +176,6 @@ if __name__ == "__main__":
             "overlapping": train,
             "resume": resume,
             "unknown_length": unknown_length,
+            "waits": waits,
         }
     )

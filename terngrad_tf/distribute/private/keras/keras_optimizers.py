@@ -201,7 +201,7 @@ def _reduce_with_op(stock, self, grads_and_vars):
         args = strategy, gradients, scales, paths, indices, step, finer
         exchange = functools.partial(op.reduce_gradients, *args)
         timer = getattr(strategy, "sync_timer", None)
-        reduced, noise = timer.measure(gradients, exchange, steps=1) if timer else exchange()
+        reduced, noise = timer.measure(gradients, exchange) if timer else exchange()
         summed = [
             sum_rows(strategy, g, n) if n else g for g, n in zip(reduced, num_rows, strict=True)
         ]
