@@ -1,7 +1,8 @@
-# Sourced by the run_single and stop scripts: starts one job of a cluster on this host with flags made from
-# the arguments and the values of an experiment, or stops jobs.
+# Sourced by the run_single, run_dist and stop scripts: starts one job of a cluster on this host with flags
+# made from the arguments and the values of an experiment, or stops jobs.
 #
-# Every value is a variable that the environment may set: GRAD_BITS=1 bash scripts/...
+# Every value is a variable that the environment may set: GRAD_BITS=1 bash scripts/... run_dist.sh hands those
+# that are set there, or in config_dist.sh, to all hosts.
 # Most are a flag of the training program in capitals (its --help explains them); BASE_LR is its
 # --initial_learning_rate, LR_DECAY_TYPE its --learning_rate_decay_type, TRAIN_BATCH_SIZE its
 # --batch_size, the images per step of each process. ROOT_WORKSPACE gets (only worker 0 writes
@@ -9,7 +10,14 @@
 # job's lines go to $HOME/tmp/<dataset>_info/<experiment>_<job>_<id>.log. DEVICE is - for a worker on a CPU.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh" >/dev/null
-: "${ROOT_WORKSPACE:=$HOME/tmp}"
+
+# Values of a job, and of venv.sh.
+VALUES=(
+  DATASET_NAME NET IMAGE_SIZE TRAIN_BATCH_SIZE MAX_STEPS SEED ROOT_WORKSPACE FINETUNED_MODEL_PATH
+  OPTIMIZER MOMENTUM BASE_LR LR_DECAY_TYPE NUM_EPOCHS_PER_DECAY WEIGHT_DECAY DROPOUT_KEEP_PROB
+  GRAD_BITS CLIP_FACTOR FLOATING_GRAD_EPOCH SIZE_TO_BINARIZE ASYNC_TRAINING MAX_RESTARTS
+  PYTHON3 TERNGRAD_VENV TERNGRAD_REQUIRE
+)
 
 # start_job DATASET JOB TASK EXPERIMENT COMMAND...: in the background, or as a process of run_dist.sh
 start_job() {
@@ -36,6 +44,7 @@ stop_jobs() {
 start_worker() {
   check_arguments "PS_HOSTS WORKER_HOSTS worker TASK_ID DEVICE DATA_DIR EXPERIMENT_ID" worker "$@"
   local device="$5" flags=()
+  : "${ROOT_WORKSPACE:=$HOME/tmp}"
   if [[ "$device" == - ]]; then
     device=""
     flags=(--num_gpus 0)

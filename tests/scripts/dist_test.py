@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import subprocess
@@ -26,6 +27,7 @@ experiment="${!#}"
 start_job toy "$3" "$4" "$experiment" "$PYTHON" -c '
 import os, sys, time
 print(sys.argv[1:], flush=True)
+print("GRAD_BITS", os.environ.get("GRAD_BITS"), flush=True)
 if sys.argv[-2].endswith("die"): sys.exit("no such flag")
 while not os.path.exists(os.environ["HOME"] + "/finish"): time.sleep(0.1)
 print("finished", flush=True)' "$@"
@@ -109,6 +111,21 @@ class DistTest(tf.test.TestCase):
         self.assertEqual([path.name for path in self.home.iterdir()], [])
         self.assert_nothing_hostile_ran()
 
+    def test_values_of_a_job_reach_all_hosts(self):
+        single = (SCRIPTS / "start_single.sh").read_text("utf-8")
+        own = (SCRIPTS / "run_single_worker_cifarnet.sh").read_text("utf-8")
+        flags = single.partition("\nstart_worker() {")[2].partition("\n}")[0]
+        names = set(re.findall(r"\$\{?([A-Z][A-Z_]+)", flags)) | set(re.findall(r"([A-Z_]+):=", own))
+        names -= {"HOME", "PYTHON", "PROGRAM"}
+        self.assertContainsSubset({"GRAD_BITS", "NET", "ROOT_WORKSPACE"}, names)
+        # In the configuration, since a dry run leaves out what this shell exports.
+        self.config |= {name: f"{name} of all" for name in names | {"TERNGRAD_VENV"}}
+        result = self.run_script("run_dist.sh", DRY_RUN="1")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for line in result.stdout.splitlines():
+            expected = {f"{name}={name} of all" for name in names | {"TERNGRAD_VENV"}}
+            self.assertContainsSubset(expected, shlex.split(line))
+
     def test_hostile_hosts_and_wrong_counts_are_refused(self):
         for changes, message in (
             ({"WORKER_HOSTS": ["-oProxyCommand=touch PWNED:22", "b:22"]}, "must hold host:port"),
@@ -155,10 +172,11 @@ class DistTest(tf.test.TestCase):
             self.assertEqual(result.stderr.splitlines(), [f"terngrad run: {reason}"])
         self.config["DATA_DIR"] = kept
         for experiment in ("e1", "e2"):
-            result = self.run_script("run_dist.sh", EXPERIMENT_ID=experiment)
+            result = self.run_script("run_dist.sh", EXPERIMENT_ID=experiment, GRAD_BITS="1")
             self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         arguments = [server, f"{first},{second}", "worker", "1", "-", HOSTILE, "e1"]
-        self.assertEqual(self.wait_for("toy_info/e1_worker_1.log", "]").strip(), str(arguments))
+        log = self.wait_for("toy_info/e1_worker_1.log", "GRAD_BITS")
+        self.assertEqual(log.splitlines(), [str(arguments), "GRAD_BITS 1"])
         self.assertIn(f"[1] {arguments}", self.wait_for("dist_info/e1.log", "[1] ["))
         again = self.run_script("run_dist.sh", EXPERIMENT_ID="e1")
         self.assertEqual(again.returncode, 2)
