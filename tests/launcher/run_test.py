@@ -59,6 +59,22 @@ class OneMachineTest(tf.test.TestCase):
         log = pathlib.Path(logs, "1.log").read_text(encoding="utf-8").splitlines()
         self.assertCountEqual(log, ["worker 1 of 2 end -v", "problem 1"])
 
+    def test_full_disk_for_logs_is_reported_and_ends_nothing(self):
+        folder = pathlib.Path(self.get_temp_dir(), "full")
+        folder.mkdir()
+        for rank in (0, 1):
+            (folder / f"{rank}.log").symlink_to("/dev/full")
+        lines, errors, status = result(start("-np", "2", "--log-dir", str(folder), SCRIPT, "end"))
+        self.assertEqual(status, 0, errors)
+        self.assertLen(lines, 2)
+        self.assertCountEqual(
+            [line for line in errors if line.startswith("terngrad run")],
+            [
+                f"terngrad run: {folder}/{rank}.log lacks lines: No space left on device"
+                for rank in (0, 1)
+            ],
+        )
+
     def test_failure_ends_all_with_its_status_and_its_last_line(self):
         _, errors, status = result(start("-np", "2", SCRIPT, "fail"))
         self.assertEqual(status, 1)

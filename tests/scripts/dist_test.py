@@ -115,7 +115,9 @@ class DistTest(tf.test.TestCase):
         single = (SCRIPTS / "start_single.sh").read_text("utf-8")
         own = (SCRIPTS / "run_single_worker_cifarnet.sh").read_text("utf-8")
         flags = single.partition("\nstart_worker() {")[2].partition("\n}")[0]
-        names = set(re.findall(r"\$\{?([A-Z][A-Z_]+)", flags)) | set(re.findall(r"([A-Z_]+):=", own))
+        names = set(re.findall(r"\$\{?([A-Z][A-Z_]+)", flags)) | set(
+            re.findall(r"([A-Z_]+):=", own)
+        )
         names -= {"HOME", "PYTHON", "PROGRAM"}
         self.assertContainsSubset({"GRAD_BITS", "NET", "ROOT_WORKSPACE"}, names)
         # In the configuration, since a dry run leaves out what this shell exports.

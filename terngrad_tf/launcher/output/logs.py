@@ -1,7 +1,6 @@
 """A run's lines on the terminal and in logs."""
 
 import contextlib
-import os
 import pathlib
 import sys
 import threading
@@ -27,24 +26,48 @@ def writer(logs: str | None) -> Iterator[Callable[[object, int, str], None]]:
                 show(sys.stderr if stream == _STANDARD_ERROR else sys.stdout, f"[{process}] {text}")
                 if logs is not None:
                     if process not in files:
-                        files[process] = stack.enter_context(_log(logs, process))
-                    show(files[process], text)
+                        files[process] = stack.enter_context(
+                            contextlib.closing(_Log(logs, process))
+                        )
+                    files[process].write(text)
 
         if logs is not None and _PROCESS not in logs:
             pathlib.Path(logs).mkdir(parents=True, exist_ok=True)
         yield write
 
 
-def _log(logs, process):
-    """Opens a process's log; an error must not end the training."""
-    name = str(process).replace(" ", "_")
-    path = pathlib.Path(logs.replace(_PROCESS, name) if _PROCESS in logs else f"{logs}/{name}.log")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("a", encoding="utf-8")
-    except OSError as error:
-        show(sys.stderr, f"terngrad run: no log {path}: {error.strerror}")
-        return open(os.devnull, "w", encoding="utf-8")
+class _Log:
+    """A process's log. An error must not end the training; the first one is reported."""
+
+    def __init__(self, logs: str, process: object) -> None:
+        name = str(process).replace(" ", "_")
+        is_file = _PROCESS in logs
+        self._path = pathlib.Path(logs.replace(_PROCESS, name) if is_file else f"{logs}/{name}.log")
+        self._is_whole = True
+        self._file = None
+        with self._errors_reported():
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("ab")
+
+    def write(self, text: str) -> None:
+        if self._file is not None and not self._file.closed:
+            with self._errors_reported():
+                self._file.write(f"{text}\n".encode())
+                self._file.flush()
+
+    def close(self) -> None:
+        if self._file is not None:
+            with self._errors_reported():
+                self._file.close()
+
+    @contextlib.contextmanager
+    def _errors_reported(self):
+        try:
+            yield
+        except OSError as error:
+            if self._is_whole:
+                show(sys.stderr, f"terngrad run: {self._path} lacks lines: {error.strerror}")
+            self._is_whole = False
 
 
 def show(stream: IO[str], text: str) -> None:
