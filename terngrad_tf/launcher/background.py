@@ -9,6 +9,7 @@ import fcntl
 import os
 import pathlib
 import re
+import shlex
 import signal
 import stat
 import sys
@@ -51,7 +52,7 @@ def start(log: str | os.PathLike, run: Callable[[Callable[[], None]], Result]) -
     log = pathlib.Path(log).absolute()
     with _locked(log.parent) as lock, _opened_log(log) as output:
         if running := running_process(pid_file(log)):
-            raise BackgroundError(f"{log}: process {running} still runs; terngrad stop {log}")
+            raise BackgroundError(f"{log}: process {running} still runs; {_stop_command(log)}")
         answer, question = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -67,7 +68,7 @@ def start(log: str | os.PathLike, run: Callable[[Callable[[], None]], Result]) -
             os.waitpid(child, 0)
             raise
     if line == _STARTED:
-        return 0, f"process {child} runs in the background; terngrad stop {log} ends it"
+        return 0, f"process {child} runs in the background; {_stop_command(log)} ends it"
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return status if status >= 0 else 128 - status, line.decode() or None
 
@@ -118,6 +119,10 @@ def running_process(path: pathlib.Path) -> int | None:
         raise BackgroundError(f"{path}: not a pid file of this program")
     pid, identity = int(content[1]), content[2].decode()
     return pid if pid > 1 and identity == _identity(pid) else None
+
+
+def _stop_command(log):
+    return shlex.join(["terngrad", "stop", str(log)])
 
 
 @contextlib.contextmanager

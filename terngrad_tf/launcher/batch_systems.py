@@ -48,7 +48,10 @@ def slurm_place(environment: Mapping[str, str]) -> Place | None:
             int(environment.get("SLURM_LOCALID", "0")),
         )
     except KeyError as error:
-        raise ValueError(f"the environment of srun lacks {error.args[0]}") from None
+        raise ValueError(
+            f"the environment of srun lacks {error.args[0]}: start terngrad run by srun, or give"
+            " -np for processes of this machine alone"
+        ) from None
 
 
 def first_host(nodes: str) -> str:

@@ -13,6 +13,7 @@ _HOST = re.compile(
     r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
     r"(?::(?P<slots>[0-9]{1,4}))?"
 )
+_NUM_PORTS = 2**16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +86,25 @@ def parse_hosts(text: str) -> list[Host]:
         hosts.append(Host(match["name"].strip("[]"), int(match["slots"] or 1), match["user"] or ""))
     _check(hosts)
     return hosts
+
+
+def consecutive_ports(option: str, port: int, count: int, skipped: int = 0) -> list[int]:
+    """Returns the ports of `count` processes, which follow `port` after `skipped` others.
+
+    Raises:
+        ValueError: the last one would be above 65535.
+
+    Example:
+        >>> consecutive_ports("--port", 2222, 2)
+        [2222, 2223]
+    """
+    first = port + skipped
+    if first + count > _NUM_PORTS:
+        raise ValueError(
+            f"`{option}` must name a port of at most {_NUM_PORTS - skipped - count}, since the"
+            f" processes take the next ones. Received: {port}"
+        )
+    return list(range(first, first + count))
 
 
 def _check(hosts: Sequence[Host]) -> None:

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from terngrad_tf.launcher.hosts import Host
+from terngrad_tf.launcher.hosts import Host, consecutive_ports
 from terngrad_tf.launcher.nodes import (
     ENDED_BY_SSH,
     Event,
@@ -74,7 +74,8 @@ class ElsewhereNode:
 
 def from_hosts(hosts: Sequence[Host], first_port: int, remote: Remote) -> list[Node]:
     """Returns a node for each host; its processes take consecutive ports."""
-    return [_node(host, list(range(first_port, first_port + host.slots)), remote) for host in hosts]
+    ports = [consecutive_ports("--port", first_port, host.slots) for host in hosts]
+    return [_node(host, own, remote) for host, own in zip(hosts, ports, strict=True)]
 
 
 def from_addresses(addresses: Sequence[str], remote: Remote) -> list[Node]:

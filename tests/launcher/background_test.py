@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 
@@ -51,7 +52,7 @@ class BackgroundTest(tf.test.TestCase):
         self.assertEqual(status, 0, lines)
         pid = background.running_process(self.pid_file)
         self.addCleanup(background.stop, self.log)
-        end = f"terngrad stop {self.log} ends it"
+        end = f"terngrad stop {shlex.quote(str(self.log))} ends it"
         self.assertEqual(lines, [f"terngrad run: process {pid} runs in the background; {end}"])
         self.assertIn("[1] ready", self.log.read_text().splitlines())
         status, lines = self.terngrad(*run, "wait")
@@ -66,6 +67,10 @@ class BackgroundTest(tf.test.TestCase):
                 "terngrad stop: error: other.log: no such log of a run",
             ],
         )
+        error = (
+            "terngrad stop: error: `--grace` must be seconds of 0 or more. Received: --grace=nan"
+        )
+        self.assertEqual(self.terngrad("stop", "--grace", "nan", self.log), (2, [error]))
         self.assertFalse(is_alive(pid) or self.pid_file.exists())
         self.assertEqual(self.log.read_text().splitlines()[-1], "terngrad run: ended by SIGTERM")
         self.assertEqual(self.terngrad("stop", self.log), (0, [f"{self.log}: Stopped already."]))

@@ -107,6 +107,10 @@ class CheckTest(tf.test.TestCase):
             (["-H", "a", "--weights", "many"], "`--weights` must be a number such as 25M"),
             (["-H", "a", "--weights", "0"], "`--weights` must be a number such as 25M"),
             (["-H", "a", "--port", "0"], "`--port` must be 1 to 65535"),
+            (
+                ["-H", "a", "--ssh", "'"],
+                "`--ssh` must be words as in a shell: No closing quotation",
+            ),
         ):
             command = [sys.executable, "-m", "terngrad_tf", "check", *arguments]
             done = subprocess.run(

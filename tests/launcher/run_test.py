@@ -279,6 +279,24 @@ class OneMachineTest(tf.test.TestCase):
             (["--nodes", "2", SCRIPT], "`--nodes`, `--node` and `--chief` must be given together"),
             (["--nodes", "2", "--node", "2", "--chief", "a:1", SCRIPT], "`--node` must be 0 to 1"),
             (
+                ["--nodes", "0", "--node", "0", "--chief", "a:1", SCRIPT],
+                "`--nodes` must be a positive integer. Received: --nodes=0",
+            ),
+            (
+                ["--nodes", "2", "--node", "0", "--chief", "a:65535", SCRIPT],
+                "`--chief` must name a port of at most 65534",
+            ),
+            (
+                ["--nodes", "2", "--node", "1", "--chief", "a:65534", "-np", "2", SCRIPT],
+                "`--chief` must name a port of at most 65533",
+            ),
+            (
+                ["-H", "a:2,b", "--port", "65535", SCRIPT],
+                "`--port` must name a port of at most 65534, since the processes take the next"
+                " ones. Received: 65535",
+            ),
+            (["-H", "a,b", "--ssh", "-i 'key", SCRIPT], "`--ssh` must be words as in a shell"),
+            (
                 ["--nodes", "2", "--node", "1", "--chief", "a", SCRIPT],
                 "`--chief` must be host:port",
             ),
@@ -312,6 +330,19 @@ class OneMachineTest(tf.test.TestCase):
         _, errors, status = result(start(SCRIPT, TF_CONFIG="{}"))
         self.assertEqual((len(errors), status), (1, 2))
         self.assertIn("TF_CONFIG is set already", errors[0])
+        _, errors, status = result(start(SCRIPT, SLURM_PROCID="0", SLURM_NTASKS="2"))
+        self.assertEqual((len(errors), status), (1, 2))
+        self.assertIn("lacks SLURM_STEP_NODELIST: start terngrad run by srun, or give", errors[0])
+        gone = pathlib.Path(self.get_temp_dir(), "gone")
+        gone.mkdir()
+        command = (
+            f'cd "{gone}" && rmdir "{gone}" && "{sys.executable}" -m terngrad_tf run -np 1 true'
+        )
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+        self.assertEqual(
+            (done.returncode, done.stderr),
+            (2, "terngrad run: error: the working folder does not exist any more\n"),
+        )
 
     def test_port_that_is_taken_is_named(self):
         port = hosts.free_port()

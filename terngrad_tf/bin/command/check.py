@@ -3,7 +3,6 @@
 import argparse
 import os
 import re
-import shlex
 import sys
 import threading
 from collections.abc import Sequence
@@ -56,6 +55,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         hosts = parse_hosts(values.hosts)
         weights = _number(values.weights)
+        options = remote_options.ssh_options(values)
         if not 0 < values.port < 2**16:
             raise ValueError(f"`--port` must be 1 to 65535. Received: --port={values.port}")
     except ValueError as error:
@@ -65,7 +65,6 @@ def run(arguments: Sequence[str]) -> int:
         # Loading TensorFlow takes about as long as measuring links.
         threading.Thread(target=_exchange_model, daemon=True).start()
     environment = remote_options.environment()
-    options = shlex.split(values.ssh)
     found = check(hosts, values.port, values.python, options, environment, _report)
     for line in _table(found):
         print(line)

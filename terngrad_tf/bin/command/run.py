@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shlex
 import signal
 import socket
 import sys
@@ -20,7 +19,7 @@ from terngrad_tf.common.arguments import shown
 from terngrad_tf.distribute.cluster import rank_table
 from terngrad_tf.launcher import background, batch_systems, machines, remote_nodes
 from terngrad_tf.launcher.coordinator import STATUS_NODE, Coordinator, Plan
-from terngrad_tf.launcher.hosts import Host, parse_hosts
+from terngrad_tf.launcher.hosts import Host, consecutive_ports, parse_hosts
 from terngrad_tf.launcher.nodes import LocalNode, LostError
 from terngrad_tf.launcher.output import logs
 
@@ -52,7 +51,8 @@ def _result(values, started):
     except (ValueError, LostError) as error:
         return STATUS_NODE, f"error: {error}"
     except OSError as error:
-        return STATUS_NODE, f"error: {error.filename or ''}: {error.strerror}"
+        where = f"{error.filename}: " if error.filename else ""
+        return STATUS_NODE, f"error: {where}{error.strerror}"
     except KeyboardInterrupt:
         return 128 + signal.SIGINT, "interrupted"
 
@@ -111,6 +111,8 @@ def _place(values, environment):
         return None
     if own == (None, None, None):
         return batch_systems.slurm_place(environment)
+    if values.nodes is not None and values.nodes < 1:
+        raise ValueError(f"`--nodes` must be a positive integer. Received: --nodes={values.nodes}")
     node = values.node
     if node is None:
         node = batch_systems.kubernetes_node(environment, socket.gethostname())
@@ -127,6 +129,10 @@ def _place(values, environment):
 def _plan(values, environment, each, token):
     command = list(values.command)
     script = None
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:
+        raise ValueError("the working folder does not exist any more") from None
     if command[:1] == ["--"]:
         del command[0]
     if values.module is not None:
@@ -151,7 +157,7 @@ def _plan(values, environment, each, token):
         passed[tokens.VARIABLE] = token
     return Plan(
         command=command,
-        folder=os.getcwd(),
+        folder=folder,
         script=script,
         environment=passed,
         each=each,
@@ -191,8 +197,7 @@ def _token(values):
 
 def _ports_of(place, count):
     """Returns the ports of a machine's processes; machine 0 listens on the chief's."""
-    first = place.chief[1] + 1 + place.offset
-    return list(range(first, first + count))
+    return consecutive_ports("--chief", place.chief[1], count, 1 + place.offset)
 
 
 def _nodes(values, devices):
@@ -200,7 +205,7 @@ def _nodes(values, devices):
         ranks, reached = rank_table.on_this_machine(devices, values.server_id)
         port = values.port or remote_options.PORT
         return machines.local_part(rank_table.addresses(reached, port), ranks)
-    options = shlex.split(values.ssh)
+    options = remote_options.ssh_options(values)
     remote = machines.Remote(
         values.python,
         options,

@@ -40,6 +40,10 @@ def parser() -> argparse.ArgumentParser:
 def run(arguments: Sequence[str]) -> int:
     """Runs the command with the words after its name; returns the exit status."""
     values, status = parser().parse_args(arguments), 0
+    if not 0 <= values.grace < float("inf"):
+        error = f"`--grace` must be seconds of 0 or more. Received: --grace={values.grace}"
+        print(f"{PROGRAM}: error: {error}", file=sys.stderr, flush=True)
+        return STATUS_ERROR
     for log in values.logs:
         try:
             if not pathlib.Path(log).exists() and not background.pid_file(log).exists():
