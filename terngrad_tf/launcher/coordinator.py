@@ -68,6 +68,7 @@ class _Attempt:
             machines.
         deadlines: (time, signal to send to all processes).
         told: the user's signal, or None.
+        told_by: machines that received one; None is this machine.
         grows: whether processes must end because a machine came back.
     """
 
@@ -75,6 +76,7 @@ class _Attempt:
     failures: list[tuple[int, str, bool]] = dataclasses.field(default_factory=list)
     deadlines: list[tuple[float, int]] = dataclasses.field(default_factory=list)
     told: int | None = None
+    told_by: set[Node | None] = dataclasses.field(default_factory=set)
     lost: list[Node] = dataclasses.field(default_factory=list)
     grows: bool = False
 
@@ -340,12 +342,13 @@ class Coordinator:
             attempt.grows = True
             self._end(attempt, signal.SIGTERM, self._plan.grace_seconds)
         elif "told" in message:
-            # A second signal kills.
-            if attempt.told is not None:
+            # A machine's second signal kills; batch systems send one to every machine.
+            if node in attempt.told_by:
                 self._signal(attempt, signal.SIGKILL)
-            else:
+            elif attempt.told is None:
                 attempt.told = message["told"]
                 self._end(attempt, attempt.told, self._plan.grace_seconds)
+            attempt.told_by.add(node)
 
     def _lose(self, attempt, node, status, line, is_gone):
         ranks = [rank for rank, owner in attempt.running.items() if owner is node]

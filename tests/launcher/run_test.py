@@ -40,12 +40,17 @@ def result(process, timeout=120):
     return output.splitlines(), errors.splitlines(), process.returncode
 
 
-def wait_for(process, text, count):
-    """Reads until `count` lines end with `text`; a thread reads the rest."""
+def read_until(process, text, count):
+    """Reads until `count` lines end with `text`."""
     for line in process.stdout:
         count -= line.rstrip().endswith(text)
         if not count:
             break
+
+
+def wait_for(process, text, count):
+    """Reads until `count` lines end with `text`; a thread reads the rest."""
+    read_until(process, text, count)
     threading.Thread(target=process.stdout.read, daemon=True).start()
 
 
@@ -437,6 +442,24 @@ class SeveralMachinesTest(tf.test.TestCase):
         self.assertIn("another token (--token-file) [terngrad explain E30]", errors[-1])
         first.send_signal(signal.SIGTERM)
         self.assertNotEqual(first.wait(60), 0)
+
+    def test_a_signal_to_every_machine_leaves_all_time_to_save(self):
+        mark = self.folder / "mark"
+        first, second = (
+            self.start(
+                *("--nodes", "2", "--node", str(i), "--chief", f"{self.cluster.names[0]}:2300"),
+                *(SCRIPT, "save_slowly", str(mark)),
+                host=i,
+            )
+            for i in (0, 1)
+        )
+        for process in (first, second):
+            read_until(process, "ready", 1)
+        for process in (second, first):
+            process.send_signal(signal.SIGTERM)
+            read_until(process, "told", 20)
+        mark.touch()
+        self.assertEqual([result(process)[2] for process in (first, second)], [75, 75])
 
     @pytest.mark.slow
     def test_continues_without_a_lost_machine_and_with_it_when_it_is_back(self):

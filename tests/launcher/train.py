@@ -41,6 +41,14 @@ elif what == "save":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
     print("ready", flush=True)
     wait()
+elif what == "save_slowly":
+    told = []
+    signal.signal(signal.SIGTERM, lambda *_: told.append("told"))
+    print("ready", flush=True)
+    while not pathlib.Path(rest[0]).exists():
+        print(*told or ["works"], flush=True)
+        time.sleep(0.1)
+    sys.exit(75)
 elif what == "deaf":
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
