@@ -35,23 +35,32 @@ def slurm_place(environment: Mapping[str, str]) -> Place | None:
     Raises:
         ValueError: a variable is missing or invalid.
     """
-    if "SLURM_PROCID" not in environment or int(environment.get("SLURM_NTASKS", "1")) == 1:
+    if "SLURM_PROCID" not in environment or _number(environment, "SLURM_NTASKS", "1") == 1:
         return None
     try:
         nodes = environment["SLURM_STEP_NODELIST"]
-        port = _FIRST_PORT + int(environment["SLURM_JOB_ID"]) % _NUM_PORTS
+        port = _FIRST_PORT + _number(environment, "SLURM_JOB_ID") % _NUM_PORTS
         return Place(
-            int(environment["SLURM_NTASKS"]),
-            int(environment["SLURM_PROCID"]),
+            _number(environment, "SLURM_NTASKS"),
+            _number(environment, "SLURM_PROCID"),
             (first_host(nodes), port),
             environment.get("SLURMD_NODENAME", ""),
-            int(environment.get("SLURM_LOCALID", "0")),
+            _number(environment, "SLURM_LOCALID", "0"),
         )
     except KeyError as error:
         raise ValueError(
             f"the environment of srun lacks {error.args[0]}: start terngrad run by srun, or give"
             " -np for processes of this machine alone"
         ) from None
+
+
+def _number(environment, name, default=None):
+    value = environment[name] if default is None else environment.get(name, default)
+    if not (value.isascii() and value.isdecimal()):
+        raise ValueError(
+            f"the environment variable {name} must be a number of 0 or more. Received: {value!r}"
+        )
+    return int(value)
 
 
 def first_host(nodes: str) -> str:
@@ -66,9 +75,13 @@ def first_host(nodes: str) -> str:
 
 
 def kubernetes_node(environment: Mapping[str, str], host_name: str) -> int | None:
-    """Returns the number of an Indexed Job's or StatefulSet's pod; None outside of Kubernetes."""
+    """Returns the number of an Indexed Job's or StatefulSet's pod; None outside of Kubernetes.
+
+    Raises:
+        ValueError: the number in the environment is invalid.
+    """
     if "JOB_COMPLETION_INDEX" in environment:
-        return int(environment["JOB_COMPLETION_INDEX"])
+        return _number(environment, "JOB_COMPLETION_INDEX")
     number = host_name.rpartition("-")[2]
     if "KUBERNETES_SERVICE_HOST" in environment and number.isdecimal():
         return int(number)

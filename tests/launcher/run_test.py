@@ -503,11 +503,15 @@ class PlacesTest(tf.test.TestCase):
         self.assertIsNone(batch_systems.slurm_place(variables | {"SLURM_NTASKS": "1"}))
         with self.assertRaisesRegex(ValueError, "lacks SLURM_JOB_ID"):
             batch_systems.slurm_place({k: v for k, v in variables.items() if "JOB" not in k})
+        with self.assertRaisesRegex(ValueError, "SLURM_NTASKS must be a number of 0 or more"):
+            batch_systems.slurm_place(variables | {"SLURM_NTASKS": "2(x2)"})
         for nodes, host in (("a,b", "a"), ("a[1,3]", "a1"), ("a[1-2]-ib,b", "a1-ib"), ("a", "a")):
             self.assertEqual(batch_systems.first_host(nodes), host)
 
     def test_kubernetes(self):
         self.assertEqual(batch_systems.kubernetes_node({"JOB_COMPLETION_INDEX": "3"}, "x"), 3)
+        with self.assertRaisesRegex(ValueError, "JOB_COMPLETION_INDEX must be a number"):
+            batch_systems.kubernetes_node({"JOB_COMPLETION_INDEX": "x"}, "x")
         inside = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
         self.assertEqual(batch_systems.kubernetes_node(inside, "trainer-2"), 2)
         self.assertIsNone(batch_systems.kubernetes_node(inside, "trainer"))
