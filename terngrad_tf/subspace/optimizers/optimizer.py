@@ -108,7 +108,8 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         same = len(received) == len(self._weights)
         if not same or any(a is not b for a, b in zip(received, self._weights, strict=True)):
             raise ValueError(
-                "the weights must be all those that the optimizer was built with, in their order. "
+                f"the weights must be all {len(self._weights)} that the optimizer was built with, "
+                "in their order; another model needs its own optimizer. "
                 f"Received: {len(received)} weights"
             )
 

@@ -130,6 +130,16 @@ class SubspaceBFGS(SubspaceOptimizer):
             )
 
     @property
+    def learning_rate(self) -> keras.Variable:
+        """Always 1: the search finds each step's length. Callbacks may not set another rate."""
+        return super().learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, learning_rate: Any) -> None:
+        rule = "must be 1 for `SubspaceBFGS`, whose search finds the length of each step"
+        check(learning_rate == 1, "learning_rate", rule, learning_rate)
+
+    @property
     def num_trials(self) -> keras.Variable:
         """Number of trial steps since the start, an int64 variable."""
         return self._num_trials

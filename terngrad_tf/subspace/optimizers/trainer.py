@@ -51,6 +51,7 @@ class SubspaceTrainingMixin(_Base):
             )
         if not isinstance(optimizer, SubspaceBFGS):
             return super().train_step(data)
+        optimizer.check_weights(self.trainable_variables)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         # With the values before the step, dropout repeats its masks.
         state = [tf.identity(v.value) for v in self.non_trainable_variables]

@@ -77,7 +77,7 @@ class SubspaceSGDTest(tf.test.TestCase):
         optimizer = SubspaceSGD(Subspace(self.basis))
         variables = self.model.trainable_variables
         optimizer.build(variables)
-        with self.assertRaisesRegex(ValueError, "must be all those .*Received: 1 weights"):
+        with self.assertRaisesRegex(ValueError, "must be all 4 .*Received: 1 weights"):
             optimizer.apply([tf.zeros((4, 5))], variables[:1])
 
 

@@ -290,6 +290,31 @@ class RefusalsTest(StepTestCase):
         with self.assertRaisesRegex(ValueError, "train a SubspaceModel"):
             self.network.fit(self.x, np.zeros((96, 3)), verbose=0)
 
+    def test_a_learning_rate_which_the_search_would_pass_over_is_refused(self):
+        refused = "`learning_rate` must be 1 for `SubspaceBFGS`.*=0.5"
+        for callback in (
+            keras.callbacks.LearningRateScheduler(lambda epoch: 0.5),
+            keras.callbacks.ReduceLROnPlateau("loss", 0.5, patience=1, min_delta=1e9),
+        ):
+            with self.subTest(callback=callback), self.assertRaisesRegex(ValueError, refused):
+                self.fit(subspace_model(self.optimizer()), 3, callbacks=[callback])
+        optimizer = self.optimizer()
+        optimizer.learning_rate = 1.0
+        self.assertEqual(float(optimizer.learning_rate), 1)
+
+    def test_weights_that_the_optimizer_was_not_built_with_are_refused(self):
+        model = subspace_model(self.optimizer())
+        self.fit(model, 1)
+        before = flat(model)
+        with self.assertRaisesRegex(ValueError, "must be all 4 that the optimizer was built"):
+            self.fit(subspace_model(model.optimizer), 1)
+        model.layers[1].trainable = False
+        model.compile(model.optimizer, model.loss)
+        with self.assertRaisesRegex(ValueError, "must be all 4 .* Received: 2 weights"):
+            self.fit(model, 1)
+        model.layers[1].trainable = True
+        np.testing.assert_array_equal(flat(model), before)
+
     def test_loss_scaling_is_refused(self):
         self.addCleanup(keras.config.set_dtype_policy, "float32")
         keras.config.set_dtype_policy("mixed_float16")
