@@ -58,13 +58,15 @@ def pack(digits: tf.Tensor, base: int, *, padding: int = 0) -> tf.Tensor:
         int32 tensor [num_words(n, base)] of unsigned bit patterns.
 
     Raises:
-        ValueError: `base` is out of range.
+        ValueError: `base` is out of range, or `digits` is not a vector.
 
     Example:
     >>> pack(tf.constant([2, 0, 1]), base=3).shape
     TensorShape([1])
     """
     digits = tf.convert_to_tensor(digits)
+    if digits.shape.rank != 1:
+        raise ValueError(f"`digits` must be a vector. Received: shape={digits.shape}")
     # Static, if possible, for the words' shape.
     size = tf.size(digits) if digits.shape[0] is None else digits.shape[0]
     count, width = digits_per_word(base), num_words(size, base)
@@ -85,13 +87,14 @@ def unpack(words: tf.Tensor, num_elements: int, base: int) -> tf.Tensor:
         int32 tensor [num_elements].
 
     Raises:
-        ValueError: `base` is out of range, or `words` has another length.
+        ValueError: `base` is out of range, or `words` has another shape or type.
     """
     words = tf.convert_to_tensor(words)
-    if words.shape[0] != num_words(num_elements, base):
+    width = num_words(num_elements, base)
+    if words.dtype != tf.int32 or words.shape != [width]:
         raise ValueError(
-            f"`words` must have {num_words(num_elements, base)} elements for {num_elements} digits"
-            f" in base {base}. Received: {words.shape[0]}"
+            f"`words` must be int32 [{width}] for {num_elements} digits in base {base}."
+            f" Received: {words.dtype.name} {words.shape}"
         )
     unsigned = tf.bitcast(words, tf.uint32)
     planes = [plane(unsigned, digit, base) for digit in range(digits_per_word(base))]

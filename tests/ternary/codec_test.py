@@ -39,9 +39,18 @@ class CodecTest(tf.test.TestCase):
             with self.assertRaisesRegex(ValueError, "`base` must be an integer from 2 to 2"):
                 pack(tf.zeros([4], tf.int32), base)
 
-    def test_words_of_another_length_are_refused(self):
-        with self.assertRaisesRegex(ValueError, "`words` must have 2 elements.*Received: 3"):
-            unpack(tf.zeros([3], tf.int32), 21, 3)
+    def test_words_of_another_shape_or_type_are_refused(self):
+        for words in (tf.zeros([3], tf.int32), tf.zeros([1, 2], tf.int32), tf.zeros([2], tf.int64)):
+            refused = (
+                rf"`words` must be int32 \[2\].*Received: {words.dtype.name} \({words.shape[0]}"
+            )
+            with self.assertRaisesRegex(ValueError, refused):
+                unpack(words, 21, 3)
+
+    def test_digits_that_are_no_vector_are_refused(self):
+        for digits, shape in ([[1, 2], [0, 1]], r"\(2, 2\)"), (1, r"\(\)"):
+            with self.assertRaisesRegex(ValueError, f"must be a vector. Received: shape={shape}"):
+                pack(tf.constant(digits), 3)
 
     @settings(deadline=None, max_examples=60, derandomize=True)
     @given(

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.common.arguments import check, check_integer
+from terngrad_tf.common.arguments import check, check_integer, shown
 from terngrad_tf.common.files import PathLike
 from terngrad_tf.subspace.components import subspace_files
 from terngrad_tf.subspace.components.pca import orthonormality_error, principal_components
@@ -226,10 +226,16 @@ class Subspace:
 
         Returns:
             float64 array [k].
+
+        Raises:
+            ValueError: the shapes or their order differ from the layout's, or the mean is unknown
+                (a `.npy` file).
         """
-        vector = (
-            np.concatenate([np.ravel(w) for w in weights]).astype(np.float32) - self._place()[0]
-        )
+        mean, layout = self._place()
+        shapes, expected = [np.shape(w) for w in weights], [shape for _, shape in layout]
+        rule = f"must have the shapes {shown(expected)}, in this order"
+        check(shapes == expected, "weights", rule, shapes)
+        vector = np.concatenate([np.ravel(w) for w in weights]).astype(np.float32) - mean
         return np.stack([np.dot(row.astype(np.float32), vector) for row in self.components]).astype(
             np.float64
         )
@@ -243,8 +249,15 @@ class Subspace:
 
         Returns:
             List of float32 arrays in the layout's shapes.
+
+        Raises:
+            ValueError: `coordinates` is not a vector of at most k numbers, or the mean is unknown
+                (a `.npy` file).
         """
         mean, layout = self._place()
+        received, k = np.shape(coordinates), self.num_components
+        is_vector = len(received) == 1 and received[0] <= k
+        check(is_vector, "coordinates", f"must have a shape [c] with c <= {k}", received)
         vector = np.array(mean)
         for row, coordinate in zip(self.components, coordinates, strict=False):
             vector += np.float32(coordinate) * row.astype(np.float32)

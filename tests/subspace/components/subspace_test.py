@@ -188,8 +188,7 @@ class SubspaceTest(tf.test.TestCase):
     def test_coordinates_and_weights_invert_each_other(self):
         subspace = self.fit(8)
         for row in self.matrix[:3]:
-            assign_flat(self.model, row)
-            weights = [v.numpy() for v in self.model.trainable_variables]
+            weights = self.weights_of(row)
             coordinates = subspace.transform(weights)
             self.assertEqual(coordinates.shape, (8,))
             # Eight directions represent nine snapshots exactly.
@@ -197,9 +196,26 @@ class SubspaceTest(tf.test.TestCase):
                 np.testing.assert_allclose(a, b, atol=1e-4)
         np.testing.assert_allclose(
             subspace.explained_variance,
-            np.var([subspace.transform([row]) for row in self.matrix], axis=0, ddof=1),
+            np.var(
+                [subspace.transform(self.weights_of(row)) for row in self.matrix], axis=0, ddof=1
+            ),
             rtol=1e-4,
         )
+
+    def weights_of(self, row):
+        assign_flat(self.model, row)
+        return [v.numpy() for v in self.model.trainable_variables]
+
+    def test_coordinates_and_weights_of_other_shapes_are_refused(self):
+        subspace = self.fit(4)
+        weights = self.weights_of(self.matrix[0])
+        for wrong in (weights[::-1], weights[:-1], [self.matrix[0]]):
+            with self.assertRaisesRegex(ValueError, r"`weights` must have the shapes \[\(4, 5\),"):
+                subspace.transform(wrong)
+        for wrong, shape in ([0.0] * 5, r"\(5,\)"), (np.zeros([2, 2]), r"\(2, 2\)"):
+            message = rf"`coordinates` must have a shape \[c\] with c <= 4.*coordinates={shape}"
+            with self.assertRaisesRegex(ValueError, message):
+                subspace.inverse_transform(wrong)
 
     def test_training_can_start_at_the_mean(self):
         self.fit().assign_mean(self.model)
