@@ -63,6 +63,9 @@ def optimizers_of(
             optimizer, keras.optimizers.LossScaleOptimizer | LocalStepsOptimizer
         )
         check(is_plain, role, rule, optimizer)
+        # As subspace optimizers do, whose steps are the sum over replicas.
+        exchanges = hasattr(optimizer, "exchange")
+        check(not exchanges, role, "must not exchange gradients in its own steps", optimizer)
     check(not inner.use_ema, "inner", "must have no moving average; give it to `outer`", inner)
     accumulates = inner.gradient_accumulation_steps is not None
     rule = "must have no gradient_accumulation_steps with `sync_seconds`"

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from terngrad_tf import DiLoCo
 from terngrad_tf.distribute import TernGradStrategy
 from terngrad_tf.subspace import Subspace, SubspaceSGD
 from tests.subspace.samples import (
@@ -79,6 +80,12 @@ class SubspaceSGDTest(tf.test.TestCase):
         optimizer.build(variables)
         with self.assertRaisesRegex(ValueError, "must be all 4 .*Received: 1 weights"):
             optimizer.apply([tf.zeros((4, 5))], variables[:1])
+
+    def test_local_steps_are_refused_since_each_step_exchanges(self):
+        for role in ("inner", "outer"):
+            optimizers = {"inner": "sgd", role: SubspaceSGD(Subspace(self.basis))}
+            with self.assertRaisesRegex(ValueError, f"`{role}` must not exchange gradients in its"):
+                DiLoCo(**optimizers)
 
 
 if __name__ == "__main__":
