@@ -36,6 +36,7 @@ class ModelState:
     """
 
     def __init__(self, model: keras.Model) -> None:
+        _warn_of_other_optimizers(model)
         self.layers = describe_model(model)
         self._strategy = strategy = model.distribute_strategy
         self._model = model
@@ -161,6 +162,26 @@ def warn_of_other_options(layers: Any, description: Description) -> None:
         more = [f"{len(differ) - _MOST_TOLD} more"] if len(differ) > _MOST_TOLD else []
         told = ", ".join(differ[:_MOST_TOLD] + more)
         _logger.warning("%s is of a model with other options: %s", description.path, told)
+
+
+def _warn_of_other_optimizers(model):
+    """Warns if optimizers are held as attributes, of which Keras tells no variables."""
+    main, kind = model.optimizer, keras.optimizers.Optimizer
+    holders = {"": model}
+    # The parts of `LossScaleOptimizer` and `DiLoCo` are saved.
+    is_whole = isinstance(main, keras.optimizers.LossScaleOptimizer)
+    if not is_whole and local_steps_optimizer(main) is None:
+        holders["optimizer."] = main
+    names = [
+        prefix + name
+        for prefix, holder in holders.items()
+        for name, value in vars(holder).items()
+        for part in (value if isinstance(value, list | tuple) else [value])
+        if isinstance(part, kind) and part is not main
+    ]
+    if names:
+        told = ", ".join(sorted({*names}))
+        _logger.warning("not saved: %s; a resumed run differs, with these at their start", told)
 
 
 def assign(variables: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:

@@ -251,6 +251,24 @@ class FolderTest(tf.test.TestCase):
                 self.resume(*layers)
             self.assertIn(told, logs.output[0])
 
+    def test_optimizers_that_are_not_saved_are_named(self):
+        class Parts(keras.optimizers.SGD):
+            def __init__(self):
+                super().__init__()
+                self.parts = [keras.optimizers.Adam(), keras.optimizers.SGD()]
+
+        model = programs.make(self.plain, "adam")
+        model.compile(Parts(), "mse")
+        model.discriminator_optimizer = keras.optimizers.Adam()
+        with self.assertLogs("terngrad_tf", "WARNING") as logs:
+            programs.fit(model, "arrays", [Checkpoint(self.folder)], 1)
+        (told,) = logs.output
+        self.assertIn("not saved: discriminator_optimizer, optimizer.parts; a resumed run", told)
+        model = programs.make(self.plain, "adam")
+        model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()), "mse")
+        with self.assertNoLogs("terngrad_tf", "WARNING"):
+            programs.fit(model, "arrays", [Checkpoint(self.folder / "whole")], 1)
+
     def test_checkpoints_without_a_description_of_the_model(self):
         self.resume()
         (path,) = files.find(self.folder)
