@@ -88,6 +88,22 @@ def overlap_of_equal_parts(strategy):
     return results
 
 
+def losses_of_each_example(strategy):
+    # Three replicas share 8, 7 and 1 examples.
+    x, y = numbers(16, 3), numbers(16, 1, seed=1)
+    data = tf.data.Dataset.from_tensor_slices((x[:15], y[:15])).batch(8)
+    one = tf.data.Dataset.from_tensor_slices((x[15:], y[15:])).batch(1)
+    results = []
+    for options in ({}, {"jit_compile": True}, {"run_eagerly": True}):
+        with strategy.scope():
+            model = keras.Sequential([keras.Input([3]), layers.Dense(1)])
+            loss = keras.losses.MeanSquaredError(reduction="none")
+            model.compile(keras.optimizers.SGD(0.01), loss, **options)
+        data_of_both = data.concatenate(one)
+        results.append(fit(model, data_of_both, batch_size=None, validation_data=(x, y)))
+    return results
+
+
 def losses_of_sequences(strategy):
     with strategy.scope():
         model = keras.Sequential([keras.Input([6, 4]), layers.Dense(5)])
@@ -106,6 +122,7 @@ class LossesTest(ClientTest):
                 own_metrics,
                 overlap_of_equal_parts,
                 losses_of_sequences,
+                losses_of_each_example,
             ]
         )
 

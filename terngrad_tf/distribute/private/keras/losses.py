@@ -35,8 +35,8 @@ def _scale(stock, value):
 
 @patch(keras_loss, "unscale_loss_for_distribution")
 def _unscale(stock, value):
-    """Undoes `_scale`."""
-    if losses_are_means():
+    """Undoes `_scale`, which leaves the losses of each example (`reduction="none"`) as they are."""
+    if losses_are_means() or (value.shape.rank and _in_own_replica()):
         return value
     share = _share()
     return stock(value) if share is None else value / tf.cast(share, value.dtype)
