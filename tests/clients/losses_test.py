@@ -48,6 +48,29 @@ def losses_of_an_own_step(strategy):
     return fit(model, numbers(15, 3), numbers(15, 1, seed=1))
 
 
+class OwnAverage(keras.Sequential):
+    """Trains on TensorFlow's average over the whole batch."""
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            errors = tf.reduce_sum(tf.square(y - self(x, training=True)), -1)
+            loss = tf.nn.compute_average_loss(errors)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        # As in scripts for stock strategies.
+        return {"loss": loss * tf.distribute.get_strategy().num_replicas_in_sync}
+
+
+def average_losses_of_an_own_step(strategy):
+    with strategy.scope():
+        model = OwnAverage([keras.Input([3]), layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1))
+    # The last batches have seven examples and one.
+    x, y = numbers(15, 3), numbers(15, 1, seed=1)
+    return [fit(model, x, y), fit(model, x[:9], y[:9])]
+
+
 def losses_of_several_outputs(strategy):
     with strategy.scope():
         x = keras.Input([3])
@@ -118,6 +141,7 @@ class LossesTest(ClientTest):
         self.assert_same_without_strategy(
             [
                 losses_of_an_own_step,
+                average_losses_of_an_own_step,
                 losses_of_several_outputs,
                 own_metrics,
                 overlap_of_equal_parts,

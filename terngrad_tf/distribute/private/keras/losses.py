@@ -66,6 +66,23 @@ def _scale_scalar(stock, self, y_true, y_pred):
     return keras_loss.scale_loss_for_distribution(value)
 
 
+@patch(tf.nn, "compute_average_loss")
+def _average(stock, per_example_loss, sample_weight=None, global_batch_size=None):
+    """Divides by the examples of the whole batch, also if replicas have unequal parts.
+
+    TensorFlow multiplies the examples of a replica by the number of replicas.
+    """
+    loss, share = stock(per_example_loss, sample_weight, global_batch_size), current_padding().share
+    if share is None or global_batch_size is not None:
+        return loss
+
+    def scale(value):
+        num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        return value * tf.cast(num_replicas * share, value.dtype)
+
+    return with_scaled_gradient(loss, scale) if losses_are_means() else scale(loss)
+
+
 @patch(compile_utils.CompileLoss, "call")
 def _track_parts(stock, self, *args, **kwargs):
     """Weights the losses of several outputs in their metrics by the replica's share of examples.
