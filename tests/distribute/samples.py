@@ -92,3 +92,12 @@ def draw_masks(strategy, steps=2):
     drawn = [np.stack(strategy.experimental_local_results(step())) for _ in range(steps)]
     state = layer.seed_generator.state.value
     return np.stack(drawn), np.stack(strategy.experimental_local_results(state))
+
+
+def aligned(values):
+    """Returns float32 numbers in memory that TensorFlow uses for tensors without a copy."""
+    flat = np.zeros(values.size + 16, np.float32)
+    start = -flat.ctypes.data // flat.itemsize % 16
+    array = flat[start : start + values.size].reshape(values.shape)
+    array[...] = values
+    return array

@@ -59,6 +59,7 @@ class ClusterDataTest(ClusterTest):
         "draws": {},
         "orders": {"only": ["arrays", "a shuffled data set", "a PyDataset after a drift"]},
         "own": {"only": ["a generator", "policy"]},
+        "kept": {},
         "refused": {},
         "single_batches": {},
     }
@@ -71,6 +72,9 @@ class ClusterDataTest(ClusterTest):
 
     def test_all_examples_of_each_process_are_used_and_epochs_end_together(self):
         self.check_own()
+
+    def test_arrays_of_which_batches_are_views_do_not_change(self):
+        self.assertEqual(self.both("kept"), {"evaluate": 0, "fit": 0})
 
     def test_single_batches_consist_of_the_parts_that_processes_pass(self):
         expected = use_single_batches(tf.distribute.get_strategy(), IDS)

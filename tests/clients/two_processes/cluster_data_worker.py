@@ -22,6 +22,7 @@ from tests.clients.two_processes.cluster_data_cases import (
     use_single_batches,
 )
 from tests.distribute import processes
+from tests.distribute.samples import aligned
 
 # A cluster's strategy must be made before any other use of TensorFlow.
 STRATEGY = TernGradStrategy(grad_bits=32)
@@ -169,6 +170,31 @@ def own(config):
     return results
 
 
+def kept(config):
+    """Returns by how much `evaluate` and `fit` change the array of which batches are views."""
+    x = aligned(np.random.default_rng(0).random((64, 16)))
+    before = x.copy()
+
+    class Views(keras.utils.PyDataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            rows = x[16 * index : 16 * index + 16]
+            return rows, rows[:, :1]
+
+    with STRATEGY.scope():
+        model = keras.Sequential(
+            [keras.Input([16]), keras.layers.Rescaling(2.0, 1.0), keras.layers.Dense(1)]
+        )
+        model.compile("sgd", "mse")
+    results = {}
+    for run in (model.evaluate, model.fit):
+        run(Views(), verbose=0)
+        results[run.__name__] = np.max(np.abs(x - before))
+    return results
+
+
 def refused(config):
     """Returns the errors for data that differ between processes without a declaration."""
     keras.utils.set_random_seed(3)
@@ -212,6 +238,7 @@ if __name__ == "__main__":
             "seeded": seeded,
             "single_batches": single_batches,
             "own": own,
+            "kept": kept,
             "refused": refused,
         }
     )

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from terngrad_tf.distribute import TernGradStrategy
 from terngrad_tf.distribute.private.data.own_memory import with_own_memory
+from tests.distribute import samples
 
 NUM_REPLICAS = 4
 
@@ -153,9 +154,7 @@ class DistributedDatasetTest(tf.test.TestCase):
 
 class OwnMemoryTest(tf.test.TestCase):
     def test_steps_do_not_write_into_the_arrays_of_a_generator(self):
-        aligned = np.zeros(16 * 64 + 16, np.float32)
-        labels = aligned[-(aligned.ctypes.data // 4) % 16 :][: 16 * 64].reshape(64, 16)
-        labels[:] = np.random.default_rng(0).normal(size=labels.shape)
+        labels = samples.aligned(np.random.default_rng(0).normal(size=[64, 16]))
         before = labels.copy()
         spec = tf.TensorSpec([None, 16])
         dataset = tf.data.Dataset.from_generator(
