@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn, TextIO
 
 from slim_data.cli import help_arguments, legacy_flags
+from slim_data.common.closed_output import ending_with_its_reader
 from slim_data.common.errors import DISK_ERRORS, DataError, printable
 from slim_data.common.lazy import tf
 
@@ -33,7 +34,8 @@ def console_command(
         # `terngrad` puts the subcommand's name here.
         is_subcommand = " " in os.path.basename(sys.argv[0])
         typed = sys.argv[0] if is_subcommand else name
-        sys.exit(run_program(typed, description, add_arguments, main))
+        with ending_with_its_reader():
+            sys.exit(run_program(typed, description, add_arguments, main))
 
     return run
 

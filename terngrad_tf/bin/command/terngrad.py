@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+from slim_data.common.closed_output import ending_with_its_reader
 from terngrad_tf.bin.command import config_file
 from terngrad_tf.bin.command.commands import ALL, COMMANDS, EXPERIMENTS, find
 from terngrad_tf.common.arguments import did_you_mean, shown
@@ -69,7 +70,8 @@ def _help():
 
 def run() -> None:
     """Entry point of the console command."""
-    sys.exit(main(sys.argv))
+    with ending_with_its_reader():
+        sys.exit(main(sys.argv))
 
 
 if __name__ == "__main__":

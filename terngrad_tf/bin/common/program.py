@@ -12,6 +12,7 @@ from absl import flags
 from slim_data import DataError
 from slim_data.cli import legacy_flags
 from slim_data.common.captured_stderr import capture_stderr
+from slim_data.common.closed_output import ending_with_its_reader
 from slim_data.common.uncollected import without_collections
 from terngrad_tf.common import files, messages, preemption
 from terngrad_tf.common.last_line import flush_or_drop, is_interrupt, one_line, write_last_line
@@ -143,7 +144,8 @@ def _supervise(name, command, max_restarts):
 
 def run_and_exit(main: Callable[..., int]) -> NoReturn:
     """Ends this process with the status of its program, for a console command."""
-    status = main(sys.argv, report=write_last_line)
+    with ending_with_its_reader():
+        status = main(sys.argv, report=write_last_line)
     flush_or_drop(sys.stdout)
     flush_or_drop(sys.stderr)
     sys.exit(status)

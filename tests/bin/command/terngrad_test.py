@@ -80,6 +80,21 @@ class TerngradTest(unittest.TestCase):
         self.assertEqual(self.call("--version")[1], f"terngrad {__version__}\n")
         self.assert_refused("no command 'repot' .did you mean 'report'", "repot")
 
+    def test_a_closed_output_ends_commands_without_a_traceback(self):
+        # As in `terngrad explain --list | head -1`.
+        for words in ("--help", "explain --list", "mnist_train --help"):
+            with self.subTest(words):
+                read, write = os.pipe()
+                os.close(read)
+                with os.fdopen(write) as output:
+                    ended = subprocess.run(
+                        [sys.executable, "-m", "terngrad_tf", *words.split()],
+                        stdout=output,
+                        stderr=subprocess.PIPE,
+                        text=True,
+                    )
+                self.assertEqual((ended.returncode, ended.stderr), (141, ""))
+
     def test_messages_name_the_subcommand(self):
         for name in ("convert", "convert folder", "split", "find_records"):
             self.assert_refused(f"^terngrad {name}: error: ", *name.split(), "--bogus")
