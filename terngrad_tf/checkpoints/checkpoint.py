@@ -16,12 +16,14 @@ import keras
 from terngrad_tf.checkpoints import files
 from terngrad_tf.checkpoints.best import Best
 from terngrad_tf.checkpoints.files import Position
-from terngrad_tf.checkpoints.newest import newest_of_all
+from terngrad_tf.checkpoints.newest import newest_of, newest_of_all
 from terngrad_tf.checkpoints.sole_writer import SoleWriter
 from terngrad_tf.checkpoints.state import ModelState, load_weights, warn_of_other_options
 from terngrad_tf.common import messages, preemption
 from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.distribute import (
+    Membership,
+    NewcomersError,
     StepAgreement,
     TernGradStrategy,
     all_gather_object,
@@ -32,7 +34,7 @@ from terngrad_tf.distribute import (
 from terngrad_tf.distribute.communication.notices import tell
 from terngrad_tf.distribute.communication.peers import report_end
 
-_STOP = "stop"
+_STOP, _TAKE_IN = "stop", "take_in"
 
 _logger = logging.getLogger(__name__)
 
@@ -49,6 +51,9 @@ class Checkpoint(keras.callbacks.Callback):
 
     On SIGTERM, with which schedulers reclaim machines, all processes save after the same step and
     exit with status 75. `terngrad run --max-restarts` restarts them.
+
+    With a `membership`, the workers of the cluster may change. After a save, if workers wait, all
+    processes save once more and raise `NewcomersError`, for which `run_supervised` restarts them.
 
     Example:
     >>> import tempfile
@@ -71,16 +76,18 @@ class Checkpoint(keras.callbacks.Callback):
         mode: "min" or "max", whichever is best. Default "auto": "max" for names of accuracies,
             areas under curves, precisions, recalls and scores, else "min".
         num_copies: number of further processes that write, each into its own `folder`, so that
-            training survives the loss of the chief's machine. Default 0.
+            training survives the loss of the chief's machine. Default 0, or as in `membership`.
         skip_data: True if a resumed `fit` skips data already used. Default True. The order of
             shuffled data is exact if their seeds are set. With `steps_per_epoch`, all earlier
             batches are read again, otherwise only the current epoch's.
+        membership: result of `join_cluster` with the same folder. Default: the workers stay.
 
     Raises:
         ValueError: an argument is out of range; or, in `fit`, `folder` is not writable, or holds
             only damaged checkpoints or those of other variables, or another run writes there.
         OSError: in `fit`, a checkpoint cannot be written.
         SystemExit: in `fit`, with status 75, after SIGTERM.
+        NewcomersError: in `fit`, after a save, if workers wait to join.
     """
 
     runs_on_all_processes = True
@@ -96,6 +103,7 @@ class Checkpoint(keras.callbacks.Callback):
         mode: str = "auto",
         num_copies: int = 0,
         skip_data: bool = True,
+        membership: Membership | None = None,
     ) -> None:
         super().__init__()
         is_path = isinstance(folder, str | os.PathLike) and str(folder)
@@ -105,6 +113,12 @@ class Checkpoint(keras.callbacks.Callback):
         check(is_integer(keep, 1), "keep", "must be a positive integer", keep)
         check(is_integer(num_copies, 0), "num_copies", "must be an integer, 0 or more", num_copies)
         check(isinstance(skip_data, bool), "skip_data", "must be a bool", skip_data)
+        if membership is not None:
+            check(not num_copies, "num_copies", "must be that of `join_cluster`", num_copies)
+            rule = f"must be that of `join_cluster`, {membership.folder}"
+            is_same = pathlib.Path(folder).resolve() == membership.folder.resolve()
+            check(is_same, "folder", rule, str(folder))
+            num_copies = membership.num_copies
         # Without a strategy of this package, `fit` would not resume in the middle of its data.
         private.install_patches()
         self._folder = pathlib.Path(folder)
@@ -115,6 +129,7 @@ class Checkpoint(keras.callbacks.Callback):
         self.mode = mode
         self.num_copies = num_copies
         self.skip_data = skip_data
+        self._membership = membership
         self._best = Best(self._folder, monitor, mode)
         self._stack = contextlib.ExitStack()
         self._state: ModelState | None = None
@@ -128,6 +143,16 @@ class Checkpoint(keras.callbacks.Callback):
     def best(self) -> pathlib.Path | None:
         """Path of the checkpoint with the best `monitor`, or None."""
         return self._best.path()
+
+    @staticmethod
+    def newest_step(folder: str | os.PathLike[str]) -> int | None:
+        """Returns the number of steps done at the newest intact checkpoint in a folder, or None.
+
+        Raises:
+            ValueError: all checkpoints are damaged.
+        """
+        found = newest_of(pathlib.Path(folder))
+        return None if found is None else found[0].position.step
 
     def load_weights(self, model: keras.Model, path: str | os.PathLike[str] | None = None) -> None:
         """Gives a built model the weights of a checkpoint, for evaluation or export.
@@ -156,13 +181,18 @@ class Checkpoint(keras.callbacks.Callback):
         self._state = None
         self._position = Position(0)
         self._saved_step = 0
-        found = newest_of_all(self._strategy, self._folder, self.num_copies)
+        # The chief of a membership has the newest state; others may have later steps of a part of
+        # the run that was given up.
+        num_copies = 0 if self._membership is not None else self.num_copies
+        found = newest_of_all(self._strategy, self._folder, num_copies)
         if found is not None:
             description, arrays = found
             self._all("checkpoint", lambda: self._model_state().check(description, arrays))
             self._model_state().restore(arrays)
             self._position = position = description.position
             self._saved_step = position.step
+            if self._membership is not None:
+                self._copy_start(description)
             private.resume_fit(
                 self.model,
                 position.epoch,
@@ -201,8 +231,11 @@ class Checkpoint(keras.callbacks.Callback):
         is_due = isinstance(freq, int) and step // freq > before.step // freq
         if _STOP in asked:
             self._stop(asked[_STOP])
+        elif _TAKE_IN in asked:
+            self._take_in()
         elif is_due:
             self._save({})
+            self._ask_to_take_in()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Saves if a checkpoint is due, or the epoch is the best or the last."""
@@ -212,6 +245,7 @@ class Checkpoint(keras.callbacks.Callback):
         is_last = epoch + 1 == self.params.get("epochs")
         if self._best.improves(values) or self.save_freq == "epoch" or is_last:
             self._save(values)
+            self._ask_to_take_in()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Stops listening to signals."""
@@ -245,6 +279,21 @@ class Checkpoint(keras.callbacks.Callback):
             self._state = ModelState(model)
         return self._state
 
+    def _copy_start(self, description):
+        """Gives writers the state from which the members begin."""
+        step = description.position.step
+        collected = self._model_state().collect(self._saves)
+        with propagate_errors(self._strategy.tasks):
+            if collected is None:
+                return
+            path = files.path_of(self._folder, step)
+            found = [one for one in files.find(self._folder) if one <= path]
+            files.remove_all_but(self._folder, found)
+            if path not in found or files.describe(path).checksum != description.checksum:
+                self._write(path, *collected, description.logs, self._model_state().layers)
+                self._writer.wrote(path)
+            self._membership.saved(step)
+
     def _save(self, values):
         if self._position.step == self._saved_step and not values:
             return
@@ -265,6 +314,8 @@ class Checkpoint(keras.callbacks.Callback):
                 best = self._best.path() if self.monitor else None
                 files.remove_all_but(self._folder, [*newest, *([best] if best else [])])
                 self._writer.wrote(path)
+                if self._membership is not None:
+                    self._membership.saved(self._position.step)
 
     def _write(self, path, arrays, paths, values, layers):
         try:
@@ -279,6 +330,9 @@ class Checkpoint(keras.callbacks.Callback):
         strategy = self._strategy
         tasks = strategy.tasks if self._is_own else None
         self._agreement = self._stack.enter_context(StepAgreement(strategy, 0))
+        self._newcomers = lambda: ""
+        if self._membership is not None:
+            self._newcomers = self._stack.enter_context(self._membership.watch())
         self._last_step_ended = self._stack.enter_context(
             preemption.stops_on_sigterm(
                 lambda: self._agreement.ask(_STOP),
@@ -293,13 +347,27 @@ class Checkpoint(keras.callbacks.Callback):
         tasks = self._strategy.tasks if self._is_own else None
         who = "" if tasks is None else tasks.describe(asking)
         error = preemption.PreemptedError(who, self._position.step)
-        self._stack.__exit__(type(error), error, None)
-        # The first process to end must not lose the others' messages.
-        self._gather("end", "ended", is_last=lambda values: True)
+        self._end(error)
         program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
         line = messages.with_code(f"{program}: {error}; the same command goes on")
         print(line, file=sys.stderr, flush=True)
         raise SystemExit(preemption.STATUS) from error
+
+    def _ask_to_take_in(self):
+        if self._newcomers():
+            self._agreement.ask(_TAKE_IN)
+
+    def _take_in(self):
+        self._last_step_ended()
+        self._save({})
+        error = NewcomersError(self._newcomers() or "workers that wait", self._position.step)
+        self._end(error)
+        raise error
+
+    def _end(self, error):
+        self._stack.__exit__(type(error), error, None)
+        # The first process to end must not lose the others' messages.
+        self._gather("end", "ended", is_last=lambda values: True)
 
     def _all(self, topic: str, function: Callable[[], None]) -> None:
         if self._is_own:

@@ -64,6 +64,7 @@ class Membership:
         number: number of the generation, from 1.
         saves: True if this worker keeps the run's files: the chief and workers with copies.
         num_copies: wanted number of workers with copies.
+        folder: path of the folder with this worker's checkpoints.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Membership:
         place = self.members.index(tasks.index)
         self.cluster_resolver = cluster_of(addresses, place)
         self.num_copies = generation.num_copies
+        self.folder = file.folder
         self.saves = place <= generation.num_copies
 
     @property

@@ -1,79 +1,18 @@
 """User programs continue without a lost worker, and take it in again."""
 
-import json
-import os
-import pathlib
-import re
-import subprocess
 import sys
-import time
 
 import pytest
-import tensorflow as tf
 
-from tests import runs
-from tests.distribute import processes
-from tests.distribute.elastic import elastic_worker
-
-TIMEOUT_SECONDS = 200
+from tests.distribute.elastic import elastic_program_cases, elastic_worker
 
 
 @pytest.mark.long
-class ElasticProgramTest(tf.test.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.root = runs.class_folder(type(self))
-        self.addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(3)]
-
-    def start(self, worker):
-        task = {"type": "worker", "index": worker}
-        environment = dict(
-            os.environ,
-            TF_CONFIG=json.dumps({"cluster": {"worker": self.addresses}, "task": task}),
-            TF_CPP_MIN_LOG_LEVEL="2",
-        )
-        with open(self.root / f"{worker}.log", "a") as log:
-            process = subprocess.Popen(
-                [sys.executable, elastic_worker.__file__, self.root / str(worker)],
-                env=environment,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self.addCleanup(processes.kill_group, process)
-        return process
-
-    def log(self, worker):
-        return pathlib.Path(self.root / f"{worker}.log").read_text()
-
-    def wait_for(self, worker, text):
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while text not in self.log(worker):
-            self.assertLess(time.monotonic(), deadline, self.log(worker))
-            time.sleep(0.02)
+class ElasticProgramTest(elastic_program_cases.ElasticProgramCases):
+    program = elastic_worker
 
     def test_a_worker_is_lost_and_comes_back(self):
-        started = [self.start(worker) for worker in range(3)]
-        self.wait_for(1, "epoch 2 of 3 workers")
-        processes.kill_group(started[0])
-        self.wait_for(1, "workers 1 and 2 of 3 train")
-        started[0] = self.start(0)
-        for process in started:
-            self.assertEqual(process.wait(TIMEOUT_SECONDS), 0, self.log(1))
-        losses = set()
-        for worker in range(3):
-            log = self.log(worker)
-            self.assertIn("workers 1, 0 and 2 of 3 train", log)
-            self.assertIn(f"epoch {elastic_worker.EPOCHS} of 3 workers", log)
-            losses |= set(re.findall(r"^loss (.*)$", log, re.MULTILINE))
-        self.assertLen(losses, 1)
-        log = self.log(1)
-        self.assertEqual(log.count("; restart 1 of 5"), 1)
-        self.assertEqual(log.count("saved, and starts again with further workers"), 1)
-        # No saved epoch is repeated, and none is missing.
-        epochs = [int(number) for number in re.findall(r"^epoch (\d+) of", log, re.MULTILINE)]
-        self.assertEqual(sorted(set(epochs)), list(range(1, elastic_worker.EPOCHS + 1)))
-        self.assertLess(len(epochs), elastic_worker.EPOCHS + 3)
+        self.check_that_a_worker_is_lost_and_comes_back()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,93 @@
+"""Programs with `Checkpoint` continue without a lost worker, and take it in again."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from terngrad_tf.checkpoints import Checkpoint, files
+from terngrad_tf.distribute import join_cluster
+from terngrad_tf.distribute.cluster.membership import MembersFile, SavedState
+from terngrad_tf.distribute.cluster.resolvers import cluster_of
+from tests.checkpoints import elastic_worker
+from tests.distribute import processes
+from tests.distribute.elastic import elastic_program_cases
+
+
+class MembershipTest(tf.test.TestCase):
+    def test_saves_count_for_the_next_members(self):
+        folder = self.get_temp_dir()
+        addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(1)]
+        self.assertIsNone(Checkpoint.newest_step(folder))
+        membership = join_cluster(
+            cluster_of(addresses, 0), folder, lambda: Checkpoint.newest_step(folder)
+        )
+        model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        x = np.ones([8, 2], np.float32)
+        callback = Checkpoint(folder, 3, membership=membership)
+        model.fit(x, x[:, :1], batch_size=2, epochs=2, verbose=0, callbacks=[callback])
+        self.assertEqual(Checkpoint.newest_step(folder), 8)
+        self.assertEqual(MembersFile(folder, 0, addresses).state(8), SavedState(1, 8))
+        rule = "`num_copies` must be that of `join_cluster`. Received: num_copies=1"
+        with self.assertRaisesRegex(ValueError, rule):
+            Checkpoint(folder, num_copies=1, membership=membership)
+        other = os.path.join(folder, "other")
+        with self.assertRaisesRegex(ValueError, "`folder` must be that of `join_cluster`, .*other"):
+            Checkpoint(other, membership=membership)
+
+
+@pytest.mark.slow
+class GivenUpTest(tf.test.TestCase):
+    def test_later_steps_of_a_part_that_was_given_up_are_replaced(self):
+        root = pathlib.Path(self.get_temp_dir())
+        addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(2)]
+
+        def run(epochs):
+            started = [
+                processes.start(
+                    pathlib.Path(elastic_worker.__file__),
+                    addresses,
+                    index,
+                    [str(root / str(index)), f"--epochs={epochs}"],
+                )
+                for index in range(2)
+            ]
+            outputs = processes.outputs(started, timeout=200)
+            self.assertEqual([process.returncode for process in started], [0, 0], outputs)
+            return outputs
+
+        run(2)
+        # Worker 1 went on alone to step 500, and the next generation from step 20, without it.
+        description, arrays, _ = files.read(files.path_of(root / "1", 20))
+        position = dataclasses.replace(description.position, step=500, epoch=50)
+        paths = {key: path for key, path, _ in description.layout}
+        files.write(files.path_of(root / "1", 500), arrays, paths, position, {}, description.model)
+        record = root / "0" / ".members-0.json"
+        content = json.loads(record.read_text())
+        content["generation"]["number"] = content["saved"]["generation"] = 2
+        record.write_text(json.dumps(content))
+        outputs = run(4)
+        self.assertIn("workers 0 and 1 of 2 train, as workers 0 and 1", outputs[1])
+        for index in range(2):
+            self.assertIn("epoch 3 of 2 workers", outputs[index])
+            steps = [files.describe(path).position.step for path in files.find(root / str(index))]
+            self.assertEqual(steps, [30, 40])
+
+
+@pytest.mark.long
+class ElasticCheckpointTest(elastic_program_cases.ElasticProgramCases):
+    program = elastic_worker
+
+    def test_a_worker_is_lost_and_comes_back(self):
+        self.check_that_a_worker_is_lost_and_comes_back()
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
