@@ -4,6 +4,8 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
+import signal
 import sys
 
 import keras
@@ -12,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf.checkpoints import Checkpoint, files
+from terngrad_tf.common import preemption
 from terngrad_tf.distribute import join_cluster
 from terngrad_tf.distribute.cluster.membership import MembersFile, SavedState
 from terngrad_tf.distribute.cluster.resolvers import cluster_of
@@ -87,6 +90,22 @@ class ElasticCheckpointTest(elastic_program_cases.ElasticProgramCases):
 
     def test_a_worker_is_lost_and_comes_back(self):
         self.check_that_a_worker_is_lost_and_comes_back()
+
+    def test_a_worker_is_told_to_end_and_comes_back(self):
+        started = [self.start(worker) for worker in range(3)]
+        self.wait_for(1, "epoch 2 of 3 workers")
+        started[2].send_signal(signal.SIGTERM)
+        self.assertEqual(started[2].wait(60), preemption.STATUS)
+        self.wait_for(1, "workers 0 and 1 of 3 train")
+        started[2] = self.start(2)
+        for process in started:
+            self.assertEqual(process.wait(200), 0, self.log(1))
+        for worker in range(2):
+            # The run was saved whenever it ended: no epoch is repeated, and none is missing.
+            epochs = re.findall(r"^epoch (\d+) of", self.log(worker), re.MULTILINE)
+            self.assertEqual(list(map(int, epochs)), list(range(1, elastic_worker.EPOCHS + 1)))
+            self.assertIn("stopped by SIGTERM, and saved; restart 1 of 5", self.log(worker))
+        self.assertIn(f"epoch {elastic_worker.EPOCHS} of 3 workers", self.log(2))
 
 
 if __name__ == "__main__":

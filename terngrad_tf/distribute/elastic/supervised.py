@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from terngrad_tf.common import messages
+from terngrad_tf.common import messages, preemption
 from terngrad_tf.common.arguments import check_integer
 from terngrad_tf.common.last_line import write_last_line
 from terngrad_tf.distribute import private
@@ -30,9 +30,10 @@ def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
     """Runs the main function of a program, and restarts the program if a worker is lost or joins.
 
     This process becomes a supervisor of a child process that calls `main` within
-    `exit_on_peer_error`. The supervisor restarts a child that was killed, lost a peer, or stopped
-    to admit waiting workers (the latter is not counted). `main` must resume from its checkpoints.
-    Linux only, in the main thread.
+    `exit_on_peer_error`. The supervisor restarts a child that was killed, lost a peer, saved since
+    another worker got SIGTERM, or stopped to admit waiting workers (the latter is not counted).
+    SIGTERM to the supervisor ends both. `main` must resume from its checkpoints. Linux only, in the
+    main thread.
 
     A child is a fork of this process, so it need not load TensorFlow again. If the program has
     used TensorFlow's devices or started threads before, or if the machine has a GPU, a child is a
@@ -56,7 +57,10 @@ def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
         status = supervise(
             None if _may_fork() else [sys.executable, *sys.orig_argv[1:]],
             max_restarts,
-            {STATUS_PEER: "another worker ended or is out of reach"},
+            {
+                STATUS_PEER: "another worker ended or is out of reach",
+                preemption.STATUS: "stopped by SIGTERM, and saved",
+            },
             lambda line: print(f"{program}: {line}", file=sys.stderr, flush=True),
             EXPECTED,
         )
