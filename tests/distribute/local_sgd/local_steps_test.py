@@ -68,6 +68,26 @@ class EqualsTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
         """As in several processes, which do not know each other's number of examples."""
         self.check_apart(2, 3, batch_norm=False, num_examples=41)
 
+    def test_an_own_step_with_tensorflows_average_follows_that_mean_too(self):
+        class OwnAverage(keras.Sequential):
+            def train_step(self, data):
+                x, y = data
+                with tf.GradientTape() as tape:
+                    errors = tf.reduce_mean(tf.square(y - self(x, training=True)), -1)
+                    loss = tf.nn.compute_average_loss(errors)
+                self.optimizer.apply(tape.gradient(loss, self.trainable_variables))
+                return {"loss": loss}
+
+        x, y = np.ones([7, 2], np.float32), np.arange(7, dtype=np.float32).reshape(7, 1)
+        results = []
+        for kind in (OwnAverage, keras.Sequential):
+            with terngrad_tf.TernGradStrategy(2, grad_bits=32).scope():
+                model = kind([keras.Input([2]), keras.layers.Dense(1, kernel_initializer="ones")])
+                model.compile(DiLoCo(keras.optimizers.SGD(0.1), sync_every=2), "mse")
+            model.fit(x, y, batch_size=7, epochs=2, verbose=0)
+            results.append(model.get_weights())
+        self.assertAllClose(*results)
+
     def check_apart(self, num_replicas, sync_every, batch_norm, num_examples=48):
         """Replicas train like separate Keras models whose changes are exchanged."""
         model = trained(

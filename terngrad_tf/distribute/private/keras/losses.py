@@ -72,7 +72,7 @@ def _average(stock, per_example_loss, sample_weight=None, global_batch_size=None
 
     TensorFlow multiplies the examples of a replica by the number of replicas.
     """
-    loss, share = stock(per_example_loss, sample_weight, global_batch_size), current_padding().share
+    loss, share = stock(per_example_loss, sample_weight, global_batch_size), _share()
     if share is None or global_batch_size is not None:
         return loss
 
