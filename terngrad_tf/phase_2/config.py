@@ -1,6 +1,5 @@
 """Configuration of training in a subspace."""
 
-import dataclasses
 import math
 import os
 from typing import Any, TypeVar
@@ -22,8 +21,6 @@ OPTIMIZERS = {
     "bfgs": ("rho", "sigma", "alpha", "gamma", "residual_every"),
     "sgd": ("learning_rate", "momentum"),
 }
-_OWNERS = {name: optimizer for optimizer, names in OPTIMIZERS.items() for name in names}
-_OF_STEPS_OUTSIDE = ("gamma", "residual_every")
 
 
 @configuration
@@ -183,18 +180,12 @@ class SubspaceOptimizerConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for field in dataclasses.fields(self):
-            value, owner = getattr(self, field.name), _OWNERS.get(field.name, self.name)
-            if owner != self.name and value != field.default:
-                raise UserError(
-                    f"`{field.name}` must not be given with optimizer={self.name}; it is for "
-                    f"{owner}. Received: {field.name}={value}"
-                )
-            if not self.alpha and field.name in _OF_STEPS_OUTSIDE and value != field.default:
-                raise UserError(
-                    f"`{field.name}` must not be given with alpha=0, which takes no steps outside "
-                    f"of the subspace. Received: {field.name}={value}"
-                )
+        for optimizer, names in OPTIMIZERS.items():
+            if optimizer != self.name:
+                self.refuse_given(names, f"with optimizer={self.name}; it is for {optimizer}")
+        if not self.alpha:
+            why = "with alpha=0, which takes no steps outside of the subspace"
+            self.refuse_given(("gamma", "residual_every"), why)
 
     def identity(self) -> dict[str, Any]:
         """Returns `Config.identity()` with optimizer names that differ from other runs'."""

@@ -5,14 +5,14 @@ Programs' flags, a run's identity and comparisons between processes follow from 
 
 import dataclasses
 import types
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, TypeGuard, TypeVar
 
 # Declared below this layer, for the options of the library.
 from terngrad_tf.common.options import REQUIRED as REQUIRED
 from terngrad_tf.common.options import documented
 from terngrad_tf.common.options import option as option
-from terngrad_tf.training.errors import as_user_error
+from terngrad_tf.training.errors import UserError, as_user_error
 
 _Self = TypeVar("_Self", bound="Config")
 _Kind = TypeVar("_Kind", bound="Config")
@@ -52,6 +52,19 @@ class Config:
             if check is not None and value is not None:
                 with as_user_error():
                     check(name_of(field), value)
+
+    def refuse_given(self, names: Collection[str], why: str) -> None:
+        """Raises UserError if an option that would change nothing differs from its default.
+
+        Args:
+            names: names of options of this class.
+            why: end of the rule "`name` must not be given ".
+        """
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in names and value != field.default:
+                name = name_of(field)
+                raise UserError(f"`{name}` must not be given {why}. Received: {name}={value}")
 
     @classmethod
     def of(cls: type[_Self], **values: Any) -> _Self:

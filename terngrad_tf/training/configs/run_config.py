@@ -66,14 +66,9 @@ class GradientConfig(Config, QuantizationOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        for name in ("clip_factor", "bits_per_element") if self.rotate else ():
-            value = getattr(self, name)
-            if value != defaults[name]:
-                raise UserError(
-                    f"`{name}` must not be given with `rotate`: rotated gradients have scales of "
-                    f"their own. Received: {name}={value}"
-                )
+        if self.rotate:
+            why = "with `rotate`: rotated gradients have scales of their own"
+            self.refuse_given(("clip_factor", "bits_per_element"), why)
 
     def quantization(
         self, seed: int, float_steps: Callable[[Any], Any] | None = None
@@ -240,13 +235,9 @@ class LocalStepsConfig(Config):
                     f"`{name}` must be {without} with `sync_seconds`. "
                     f"Received: {name}={getattr(self, name)}, sync_seconds={self.sync_seconds:g}"
                 )
-        for field in dataclasses.fields(self) if not self.are_taken else ():
-            name, value = field.name, getattr(self, field.name)
-            if name in _OF_LOCAL_STEPS and value != field.default:
-                raise UserError(
-                    f"`{name}` must not be given without local steps; --sync_every gives them. "
-                    f"Received: {name}={value}"
-                )
+        if not self.are_taken:
+            why = "without local steps; --sync_every gives them"
+            self.refuse_given(_OF_LOCAL_STEPS, why)
         if self.sync_every % self.fragments:
             raise UserError(
                 f"`fragments` must divide `sync_every`, {self.sync_every}. "
