@@ -52,8 +52,8 @@ class Checkpoint(keras.callbacks.Callback):
     On SIGTERM, with which schedulers reclaim machines, all processes save after the same step and
     exit with status 75. `terngrad run --max-restarts` restarts them.
 
-    With a `membership`, the workers of the cluster may change. After a save, if workers wait, all
-    processes save once more and raise `NewcomersError`, for which `run_supervised` restarts them.
+    With a `membership`, the workers of the cluster may change. If workers wait after a save, all
+    processes save again and raise `NewcomersError`; `run_supervised` then restarts them.
 
     Example:
     >>> import tempfile
@@ -192,7 +192,9 @@ class Checkpoint(keras.callbacks.Callback):
             self._position = position = description.position
             self._saved_step = position.step
             if self._membership is not None:
-                self._copy_start(description)
+                with propagate_errors(self._strategy.tasks):
+                    if self._saves:
+                        self._copy_start(description, arrays)
             private.resume_fit(
                 self.model,
                 position.epoch,
@@ -245,7 +247,8 @@ class Checkpoint(keras.callbacks.Callback):
         is_last = epoch + 1 == self.params.get("epochs")
         if self._best.improves(values) or self.save_freq == "epoch" or is_last:
             self._save(values)
-            self._ask_to_take_in()
+            if not is_last:
+                self._ask_to_take_in()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Stops listening to signals."""
@@ -279,20 +282,17 @@ class Checkpoint(keras.callbacks.Callback):
             self._state = ModelState(model)
         return self._state
 
-    def _copy_start(self, description):
-        """Gives writers the state from which the members begin."""
+    def _copy_start(self, description, arrays):
+        """Gives a writer the checkpoint from which the members begin."""
         step = description.position.step
-        collected = self._model_state().collect(self._saves)
-        with propagate_errors(self._strategy.tasks):
-            if collected is None:
-                return
-            path = files.path_of(self._folder, step)
-            found = [one for one in files.find(self._folder) if one <= path]
-            files.remove_all_but(self._folder, found)
-            if path not in found or files.describe(path).checksum != description.checksum:
-                self._write(path, *collected, description.logs, self._model_state().layers)
-                self._writer.wrote(path)
-            self._membership.saved(step)
+        path = files.path_of(self._folder, step)
+        found = [one for one in files.find(self._folder) if one <= path]
+        files.remove_all_but(self._folder, found)
+        if path not in found or files.describe(path).checksum != description.checksum:
+            paths = {key: name for key, name, _ in description.layout}
+            self._write(path, arrays, paths, description.logs, description.model)
+            self._writer.wrote(path)
+        self._membership.saved(step)
 
     def _save(self, values):
         if self._position.step == self._saved_step and not values:
