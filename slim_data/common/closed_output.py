@@ -24,7 +24,7 @@ def ending_with_its_reader() -> Iterator[None]:
         finally:
             _flush(sys.stdout)
     except BrokenPipeError:
-        if not _is_without_reader(sys.stdout):
+        if sys.stdout is None or not _is_without_reader(sys.stdout):
             raise
         # Python flushes once more at the end.
         nothing = os.open(os.devnull, os.O_WRONLY)
@@ -37,10 +37,10 @@ def _flush(stream):
     try:
         if stream is not None:
             stream.flush()
-    except OSError as error:
-        # On a full disk, programs keep their status.
-        if isinstance(error, BrokenPipeError):
-            raise
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass  # on a full disk, programs keep their status
 
 
 def _is_without_reader(stream):

@@ -30,10 +30,10 @@ def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
     """Runs the main function of a program, and restarts the program if a worker is lost or joins.
 
     This process becomes a supervisor of a child process that calls `main` within
-    `exit_on_peer_error`. The supervisor restarts a child that was killed, lost a peer, saved since
-    another worker got SIGTERM, or stopped to admit waiting workers (the latter is not counted).
-    SIGTERM to the supervisor ends both. `main` must resume from its checkpoints. Linux only, in the
-    main thread.
+    `exit_on_peer_error`. The supervisor restarts a child that was killed, lost a peer, saved
+    because another worker got SIGTERM, or stopped to admit waiting workers (the latter is not
+    counted). SIGTERM to the supervisor ends both. `main` must resume from its checkpoints. Linux
+    only, in the main thread.
 
     A child is a fork of this process, so it need not load TensorFlow again. If the program has
     used TensorFlow's devices or started threads before, or if the machine has a GPU, a child is a

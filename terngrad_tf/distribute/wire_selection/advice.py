@@ -92,9 +92,9 @@ def advise(
         messages = number of messages * seconds of a small message
                    + received bytes * seconds of a byte
 
-    The run measured `rest` and, by its own codec, the seconds of a unit; if `advise` measures the
-    links, all processes take the same. The bytes follow from each
-    wire's formula and the measured share of non-zero codes. The estimate assumes that codecs
+    The run measured `rest` and, by its own codec, the seconds of a unit. All processes use the same
+    values if `advise` measures the links. The bytes follow from each wire's formula and the
+    measured share of non-zero codes. The estimate assumes that codecs
     compare as on the machine of their measurement, that the backward pass hides the same part of
     every exchange, that links have no other traffic, and that all wires have the same share of
     non-zero codes.

@@ -7,8 +7,8 @@ def with_own_memory(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns the data set with tensors that share no memory with NumPy arrays.
 
     A tensor from `tf.data.Dataset.from_generator` or `tf.numpy_function` uses the memory of an
-    aligned array. TensorFlow keeps this memory unchanged, but not if the tensor is split: a loss
-    would be computed in place, in the user's labels.
+    aligned array. TensorFlow never writes into such a tensor, but writes into parts of it: without
+    a copy, a step whose replicas get parts of the batch changes the user's array.
     """
     # `map` calls with several arguments for tuples, not for named tuples.
     is_tuple = type(dataset.element_spec) is tuple
