@@ -241,8 +241,9 @@ class PrivateTest(tf.test.TestCase):
         self.assertIn("def _standardize_batch(self, batch)", adapter)
         finite = inspect.getsource(py_dataset_adapter.PyDatasetAdapter._finite_generator)
         run = inspect.getsource(py_dataset_adapter.OrderedEnqueuer._run)
-        for source in (finite, run):
-            self.assertIn("random.shuffle(indices)", source)
+        for source, epoch in ((finite, "self._epoch"), (run, "self.epoch")):
+            self.assertRegex(source, rf"random(\.Random\({epoch}\))?\.shuffle\(indices\)")
+        self.assertEqual("self._epoch" in adapter, "random.shuffle(indices)" not in adapter)
         self.assertLess(run.index("self.indices = "), run.index("self._send_py_dataset()"))
         self.assertLess(run.index("self._send_py_dataset()"), run.index("next(self.indices)"))
         iterator = inspect.getsource(epoch_iterator.EpochIterator.__init__)

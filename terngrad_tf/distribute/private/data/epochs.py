@@ -93,7 +93,7 @@ class ClusterAdapter(DataAdapter):
             seed=secrets.randbits(31),
             states=states_of_generators(),
         )
-        if isinstance(adapter, PyDatasetAdapter) and adapter.shuffle and adapter.num_batches:
+        if isinstance(adapter, PyDatasetAdapter) and _draws_order(adapter):
             self.stock = AgreedOrderAdapter(adapter, self._agreed_generator())
 
     def get_tf_dataset(self) -> Any:
@@ -201,9 +201,14 @@ def without_reading(adapter: DataAdapter) -> Iterator[Callable[[], None]]:
 def _draw_order(adapter):
     if isinstance(adapter, AgreedOrderAdapter):
         adapter.agreed_order()
-    elif adapter.shuffle:
+    elif _draws_order(adapter):
         # As `PyDatasetAdapter._finite_generator` and `OrderedEnqueuer._run`.
         random.shuffle(list(range(adapter.num_batches)))
+
+
+def _draws_order(adapter):
+    # From Keras 3.16 on, the epoch's number gives the order, which is the same on all processes.
+    return adapter.shuffle and adapter.num_batches and not hasattr(adapter, "_epoch")
 
 
 def _description(adapter):
