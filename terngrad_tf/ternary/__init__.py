@@ -14,6 +14,7 @@ from terngrad_tf.ternary.fused.scales import local_scales
 from terngrad_tf.ternary.fused.streams.sparse import compress, decompress
 from terngrad_tf.ternary.fused.sum_errors import sum_errors
 from terngrad_tf.ternary.fused.trits import num_trits, sum_to_trits, trit_values
+from terngrad_tf.ternary.ordered_sum import sum_in_order
 from terngrad_tf.ternary.quantizer import ROUNDINGS, ternarize
 from terngrad_tf.ternary.random_bits import random_words
 from terngrad_tf.ternary.rotation import block_sizes, mean_of_blocks, spread, value_of_code
@@ -48,6 +49,7 @@ __all__ = [
     "spread",
     "sum_codes",
     "sum_errors",
+    "sum_in_order",
     "sum_scales",
     "sum_to_trits",
     "ternarize",

@@ -187,7 +187,7 @@ class Bucket:
                     )
                 )
         if self.is_rotated:
-            return [tf.add_n(sums) for sums in zip(*of_devices, strict=True)]
+            return [ternary.sum_in_order(sums) for sums in zip(*of_devices, strict=True)]
         finite = tf.math.is_finite(self.scales)
         units = tf.unstack(tf.where(finite, self.units, tf.constant(float("nan"), tf.float32)))
         return [

@@ -16,7 +16,7 @@ from terngrad_tf.distribute.exchange.quantization import Quantization
 from terngrad_tf.distribute.exchange.traffic import WORD_BYTES
 from terngrad_tf.distribute.steps.slices import distinct_rows
 from terngrad_tf.quantization_options import SYMBOL_BITS
-from terngrad_tf.ternary import block_sizes, rows
+from terngrad_tf.ternary import block_sizes, rows, sum_in_order
 
 _PADDING = -1
 
@@ -120,7 +120,7 @@ class Table:
         positions, place = tf.unique(flat)
         place = tf.reshape(place, tf.stack([members, count]))
         # By member: sums of one call have no fixed order on GPUs, and processes need the same bits.
-        total = tf.add_n(
+        total = sum_in_order(
             [
                 tf.math.unsorted_segment_sum(values[k], place[k], tf.size(positions))
                 for k in range(members)

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from terngrad_tf import ternary
 from terngrad_tf.distribute.exchange import traffic
 from terngrad_tf.subspace.optimizers import replicas
 
@@ -55,7 +56,7 @@ class ReplicatedBasis:
             with tf.device(device):
                 blocks = on_device(self._blocks, device)
                 sent.append(_project(blocks, [s[device] for s in sums]))
-        sent = tf.concat([tf.add_n(sent), [loss]], 0)
+        sent = tf.concat([ternary.sum_in_order(sent), [loss]], 0)
         return replicas.all_reduce(strategy, sent)
 
     def project(self, strategy: tf.distribute.Strategy, gradients: Sequence[Any]) -> tf.Tensor:
@@ -123,4 +124,4 @@ def _project(blocks, gradients):
         for block, g in zip(blocks, gradients, strict=True)
         if g is not None
     ]
-    return tf.add_n(parts)
+    return ternary.sum_in_order(parts)

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from terngrad_tf import ternary
 from terngrad_tf.distribute import private
 
 
@@ -34,14 +35,14 @@ def sum_by_device(strategy: tf.distribute.Strategy, value: Any) -> dict[str, tf.
     sums = {}
     for device, components in by_device(strategy, value).items():
         with tf.device(device):
-            sums[device] = None if components[0] is None else tf.add_n(components)
+            sums[device] = None if components[0] is None else ternary.sum_in_order(components)
     return sums
 
 
 def sum_locally(strategy: tf.distribute.Strategy, value: Any) -> tf.Tensor | None:
     """Returns the sum of a value's components in this process, or None."""
     sums = list(sum_by_device(strategy, value).values())
-    return None if sums[0] is None else tf.add_n(sums)
+    return None if sums[0] is None else ternary.sum_in_order(sums)
 
 
 def update(

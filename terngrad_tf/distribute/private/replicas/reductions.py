@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute import cross_device_utils, distribute_utils, values
 
+from terngrad_tf import ternary
 from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
 from terngrad_tf.distribute.private.replicas.devices import counts_once, local_tensors, mirrored
 
@@ -71,7 +72,11 @@ class DeviceReductions(LocalReplicas):
                     )
                     if d == index
                 ]
-                sums.append(cross_device_utils.aggregate_tensors_or_indexed_slices(mine))
+                sums.append(
+                    cross_device_utils.aggregate_tensors_or_indexed_slices(
+                        mine, ternary.sum_in_order
+                    )
+                )
         return sums
 
     def _to_replicas(self, by_device):

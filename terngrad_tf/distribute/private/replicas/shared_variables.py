@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib, distribute_utils, values
 
+from terngrad_tf import ternary
 from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
 from terngrad_tf.distribute.private.replicas.accumulators import stand_for_total
 from terngrad_tf.distribute.private.replicas.aggregation import (
@@ -169,7 +170,7 @@ class SharedVariables(LocalReplicas):
                 part = tf.concat([tf.reshape(tf.cast(v, precision), [-1]) for v in local], 0)
                 flat.append(part if share is None else part * tf.cast(share, precision))
         with tf.device(self.worker_devices[0]):
-            mean = tf.add_n(flat)
+            mean = ternary.sum_in_order(flat)
             if group is not None:
                 mean = group.all_reduce_sum(mean)
             if shares[0] is None:

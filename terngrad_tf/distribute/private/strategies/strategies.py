@@ -12,6 +12,7 @@ from tensorflow.python.distribute import input_lib, mirrored_run, mirrored_strat
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
+from terngrad_tf import ternary
 from terngrad_tf.distribute.private.collectives.local_weights import LocalStepReplicas
 from terngrad_tf.distribute.private.data import batches, own_memory
 from terngrad_tf.distribute.private.replicas import replicas
@@ -169,7 +170,9 @@ class TernGradLocalExtended(SharedVariableReplicas, mirrored_strategy.MirroredEx
         super().__init__(
             strategy,
             devices=devices,
-            cross_device_ops=None if several_gpus else tf.distribute.ReductionToOneDevice(),
+            cross_device_ops=None
+            if several_gpus
+            else tf.distribute.ReductionToOneDevice(accumulation_fn=ternary.sum_in_order),
         )
         ((process, _),) = self._input_workers_devices
         self._input_workers_devices = ((process, self.worker_devices),)
