@@ -80,7 +80,8 @@ class Listener:
                 _send(stream, {"refused": refusal})
                 connection.close()
                 return
-            seal = "" if self._token is None else tokens.seal(self._token, "welcome", number)
+            both = (number, str(told["number"]))
+            seal = "" if self._token is None else tokens.seal(self._token, "welcome", *both)
             _send(stream, {"welcome": True, "seal": seal})
             own = {"host": address[0], "skew": told["time"] - time.time()}
             connection.settimeout(None)
@@ -254,13 +255,17 @@ def _connect(chief, node, name, ports, token, timeout, report):
         number = asked["number"]
         seal = "" if token is None else tokens.seal(token, "join", number, str(node))
         own = {"version": __version__, "node": node, "name": name, "ports": ports, "seal": seal}
-        _send(stream, own | {"time": time.time()})
-        answer = json.loads(stream.readline(_LONGEST_LINE))
+        # Fresh, so that no answer of an earlier meeting is the right one.
+        own_number = secrets.token_hex(16)
+        _send(stream, own | {"number": own_number, "time": time.time()})
+        answer = dict(json.loads(stream.readline(_LONGEST_LINE)))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LostError(f"{chief[0]}:{chief[1]} is not a terngrad run: {error}") from None
     if "refused" in answer:
         raise LostError(f"{chief[0]}:{chief[1]} refuses: {answer['refused']}")
-    if token is not None and not tokens.is_seal(answer["seal"], token, "welcome", number):
+    both = (number, own_number)
+    seal = str(answer.get("seal"))
+    if token is not None and not tokens.is_seal(seal, token, "welcome", *both):
         raise LostError(f"{chief[0]}:{chief[1]} has another token (--token-file)")
     connection.settimeout(None)
     _keep_alive(connection)
