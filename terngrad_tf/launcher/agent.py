@@ -88,24 +88,32 @@ class Agent:
         _check(job)
         self._processes, self._waiters = {}, []
         self._remarks = Remarks({**os.environ, **job["environment"]})
-        for process in job["processes"]:
-            environment = {**os.environ, **job["environment"], **process["environment"]}
-            started = subprocess.Popen(
-                job["command"],
-                cwd=job["folder"],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                # Ctrl-C must reach only the launcher, which forwards it once.
-                start_new_session=True,
-                preexec_fn=end_with_parent,
-            )
-            self._processes[process["rank"]] = started
+        try:
+            for process in job["processes"]:
+                self._processes[process["rank"]] = self._start_process(job, process)
+        except BaseException:
+            # The coordinator knows of none.
+            self.signal(signal.SIGKILL)
+            for started in self._processes.values():
+                started.wait()
+            raise
         for rank, process in self._processes.items():
             waiter = threading.Thread(target=self._watch, args=(rank, process), daemon=True)
             self._waiters.append(waiter)
             waiter.start()
+
+    def _start_process(self, job, process):
+        return subprocess.Popen(
+            job["command"],
+            cwd=job["folder"],
+            env={**os.environ, **job["environment"], **process["environment"]},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # Ctrl-C must reach only the launcher, which forwards it once.
+            start_new_session=True,
+            preexec_fn=end_with_parent,
+        )
 
     def _watch(self, rank, process):
         tails = {}

@@ -1,0 +1,49 @@
+"""An agent starts all processes of its machine, or none."""
+
+import contextlib
+import os
+import pathlib
+import sys
+import unittest
+
+import pytest
+
+from terngrad_tf.launcher.agent import Agent
+from tests.distribute.processes import free_ports
+
+
+class AgentTest(unittest.TestCase):
+    def test_a_process_that_cannot_start_ends_the_others_of_its_machine(self):
+        told = []
+        agent = Agent(told.append)
+        # No system takes a variable of this length.
+        environments = {}, {"TOO_LONG": "x" * 2**24}
+        job = {
+            "folder": "/",
+            "command": ["sleep", "60"],
+            "environment": {},
+            "processes": [
+                {"rank": rank, "port": port, "environment": environment}
+                for rank, (port, environment) in enumerate(
+                    zip(free_ports(2), environments, strict=True)
+                )
+            ],
+        }
+        agent.handle({"start": job})
+        self.assertEqual(told, [{"refused": ["cannot start: Argument list too long", ""]}])
+        self.assertNotIn("sleep", _names_of_children())
+
+
+def _names_of_children():
+    """Returns the names of this process's children, also of those that ended unnoticed."""
+    names = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            name, _, rest = path.read_text().partition("(")[2].rpartition(") ")
+            if int(rest.split()[1]) == os.getpid():
+                names.append(name)
+    return names
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
