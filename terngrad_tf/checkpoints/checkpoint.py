@@ -310,7 +310,8 @@ class Checkpoint(keras.callbacks.Callback):
                 self._writer.check([path] if self.num_copies else [])
                 self._writer.remove_unfinished()
                 self._write(path, *collected, values, state.layers)
-                newest = files.find(self._folder)[-self.keep :]
+                # Later ones are damaged, or this run would have begun there.
+                newest = [one for one in files.find(self._folder) if one <= path][-self.keep :]
                 best = self._best.path() if self.monitor else None
                 files.remove_all_but(self._folder, [*newest, *([best] if best else [])])
                 self._writer.wrote(path)

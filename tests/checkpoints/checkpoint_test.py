@@ -213,6 +213,14 @@ class FolderTest(tf.test.TestCase):
                 self.assertIn(f"going on from {files.path_of(self.folder, 5)}", logs.output[0])
                 self.assertEqual(newest.read_bytes()[-100:], content[-100:])
 
+    def test_what_is_saved_before_the_step_of_a_damaged_file_is_kept(self):
+        self.train(2)
+        Checkpoint(self.folder).latest.write_bytes(b"")
+        callbacks = [Checkpoint(self.folder, 2, keep=1), programs.Stop(4)]
+        with self.assertRaises(programs.Stopped):
+            programs.fit(programs.make(self.plain, "adam"), "arrays", callbacks)
+        self.assertEqual(self.names(), [8])
+
     def test_folders_that_do_not_fit_are_refused(self):
         self.train(1)
         (path,) = files.find(self.folder)
