@@ -96,6 +96,13 @@ class Queue(Stateful):
         self.queue.assign(ops.concatenate([unit(x), self.queue], axis=0)[:12])
 
 
+class HalfQueue(Queue):
+    dtypes = {"queue": "float16"}
+
+    def update(self, x):
+        super().update(ops.cast(x, "float16"))
+
+
 class GatheredQueue(Queue):
     def update(self, x):
         super().update(gathered(x))
@@ -238,4 +245,6 @@ REFUSED = (
     Codebook,
 )
 # The state of the first replica is right for its part, but not for the batch.
-FIRST = tuple(stated(layer, "only_first_replica") for layer in (Queue, Count, CountOfWholeNumbers))
+FIRST = tuple(
+    stated(layer, "only_first_replica") for layer in (Queue, HalfQueue, Count, CountOfWholeNumbers)
+)

@@ -52,6 +52,8 @@ class StateClusterTest(ClientTest):
                     self.assert_close(got[key], value, key)
         lengths = np.linalg.norm(got["first/Queue/queue"], axis=-1)
         self.assert_close(lengths[:6], np.ones(6), "lengths")
+        half = got["first/HalfQueue/queue"]
+        self.assertAllClose(half, got["first/Queue/queue"], atol=2e-3)
         self.assertEqual(got["first/Count/state"], 6)
         self.assertRegex(str(got["refused"]), "gets a value that differs between replicas")
         refused, weight = got["assigned"]

@@ -30,6 +30,8 @@ _ADVICE = (
 )
 # Names of batch norm's statistics: eager code does not show that they are means.
 _KNOWN_MEANS = ("moving_", "renorm_")
+# Types of the bits of small floats, by bytes.
+_BITS = {1: tf.uint8, 2: tf.uint16}
 
 
 def aggregate_writes(extended: Any, variable: Any) -> None:
@@ -114,15 +116,31 @@ def _of_first_process(extended, value):
 
     def of_first(strategy, value):
         first = local_tensors(value)[0]
-        words = tf.bitcast(first, tf.int32) if first.dtype.size >= 4 else tf.cast(first, tf.int32)
+        words = _words(first)
         flat = tf.reshape(words, [-1])
         flat = group.all_reduce_sum(flat if group.rank == 0 else tf.zeros_like(flat))
         words = tf.reshape(flat, tf.shape(words))
-        if first.dtype.size >= 4:
-            return tf.ensure_shape(tf.bitcast(words, first.dtype), first.shape)
-        return tf.ensure_shape(tf.cast(words, first.dtype), first.shape)
+        return tf.ensure_shape(_of_words(words, first.dtype), first.shape)
 
     return merge(of_first, value)
+
+
+def _words(value):
+    """Returns a value's bits, or a small integer, as int32, which processes add exactly."""
+    if value.dtype.size >= 4:
+        return tf.bitcast(value, tf.int32)
+    if value.dtype.is_floating:
+        value = tf.bitcast(value, _BITS[value.dtype.size])
+    return tf.cast(value, tf.int32)
+
+
+def _of_words(words, dtype):
+    """Inverse of `_words`."""
+    if dtype.size >= 4:
+        return tf.bitcast(words, dtype)
+    if dtype.is_floating:
+        return tf.bitcast(tf.cast(words, _BITS[dtype.size]), dtype)
+    return tf.cast(words, dtype)
 
 
 @patch(KerasVariable, "assign_add", "assign_sub")
