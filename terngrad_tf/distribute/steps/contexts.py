@@ -1,8 +1,9 @@
 """Contexts that a step opens for code called in the same thread."""
 
 import contextlib
+import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -69,6 +70,11 @@ def keras_loop(
 ) -> contextlib.AbstractContextManager[None]:
     """Context of a step of Keras' loop: "train", "test" or "predict"; None outside of steps."""
     return _within("loop", (kind, local_steps_optimizer(optimizer) if kind == "train" else None))
+
+
+def same_loop() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """Returns a function of a context like this one's `keras_loop`, for threads of replicas."""
+    return functools.partial(_within, "loop", getattr(_state, "loop", None))
 
 
 def optimizer_of_local_step() -> LocalStepsOptimizer | None:

@@ -235,6 +235,8 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
                 lambda: DiLoCo(SGD(0.1, momentum=0.5), 3),
                 2,
                 compile_options={"run_eagerly": eagerly},
+                # The last batch does not divide evenly.
+                num_examples=41,
                 fit={"epochs": 1},
             )
             for eagerly in (False, True)

@@ -18,7 +18,7 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
 from terngrad_tf.distribute.private.data import batches
 from terngrad_tf.distribute.private.replicas.devices import is_distributed, local_tensors
-from terngrad_tf.distribute.steps.contexts import optimizer_of_local_step
+from terngrad_tf.distribute.steps.contexts import optimizer_of_local_step, same_loop
 
 
 class Padding(typing.NamedTuple):
@@ -120,6 +120,8 @@ class PaddedReplicas(LocalReplicas):
         examples = sum(r for r in rows if r is not None)
         rows = [tf.cast(r, tf.int32) for r in rows]
         empty = values.PerReplica([tf.equal(r, 0) for r in rows]) if may_be_empty else None
+        # Eager code runs replicas in threads.
+        in_loop = same_loop()
         # Rows are not averaged.
         shares = None if returns_rows else self._shares(rows)
 
@@ -133,7 +135,7 @@ class PaddedReplicas(LocalReplicas):
 
         @tf.autograph.experimental.do_not_convert
         def on_padded(is_empty, share, args):
-            with padded_replica(Padding(is_empty, share)):
+            with in_loop(), padded_replica(Padding(is_empty, share)):
                 if jit_compile:
                     return fn(*args)
                 return cut(fn(*pad(args)), is_empty)
