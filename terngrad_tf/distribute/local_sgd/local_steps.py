@@ -261,6 +261,10 @@ class DiLoCo(interface.LocalStepsOptimizer):
         """Means over processes, as of the last exchange; see the base class."""
         return self._schedule.agree_on_logs(logs, reduce)
 
+    def logs_of_epoch(self, logs: Any) -> Any:
+        """Means over processes of the last step's logs; see the base class."""
+        return self._schedule.logs_of_epoch(logs)
+
     def get_config(self) -> dict[str, Any]:
         """Arguments that make an equal optimizer."""
         serialize = keras.optimizers.serialize

@@ -45,6 +45,10 @@ class Schedule:
         """Logs of a step that are the same on all processes."""
         return logs
 
+    def logs_of_epoch(self, logs: Any) -> Any:
+        """Means over processes of the last step's logs, at an epoch's end."""
+        return logs
+
     def claimed(self) -> None:
         """Called when the optimizer claims its weights; others may have run."""
 
@@ -63,6 +67,7 @@ class FitSchedule(Schedule):
         self._steps = steps
         self._option = option
         self._reduce: Callable[[Any], Any] | None = None
+        self._logs: Any = None
         self._runs = False
 
     def after_step(self) -> None:
@@ -83,6 +88,10 @@ class FitSchedule(Schedule):
         self._reduce = reduce
         return logs
 
+    def logs_of_epoch(self, logs: Any) -> Any:
+        """Means over processes of the last step's logs, at an epoch's end."""
+        return logs if self._reduce is None else self._agreed(self._logs, is_due=True)
+
     def _run(self, step):
         self._runs = True
         try:
@@ -92,6 +101,7 @@ class FitSchedule(Schedule):
 
     def _agreed(self, logs, is_due):
         """Means of the logs over processes if due, or else the last means."""
+        self._logs = logs
         if self._reduce is None:
             return logs
         if is_due:
@@ -143,6 +153,10 @@ class StepSchedule(Schedule):
         """Means over processes, as of the last step in which an exchange ended."""
         is_due = self._turns.is_end_after(tf.convert_to_tensor(self._steps))
         return self._kept_logs.agree(logs, reduce, is_due)
+
+    def logs_of_epoch(self, logs: Any) -> Any:
+        """Means over processes of the last step's logs, at an epoch's end."""
+        return self._kept_logs.agree_now(logs)
 
     def restored(self) -> None:
         """Drops the exchange under way."""

@@ -28,6 +28,13 @@ class LocalStepsOptimizer(keras.optimizers.Optimizer):
         """
         raise NotImplementedError
 
+    def logs_of_epoch(self, logs: Any) -> Any:
+        """Returns the last step's logs at an epoch's end, the same on all processes.
+
+        `logs` are what `run_step` returned; all processes call it.
+        """
+        raise NotImplementedError
+
 
 def local_steps_optimizer(optimizer: Any) -> LocalStepsOptimizer | None:
     """Returns the `LocalStepsOptimizer` that an optimizer is or scales losses for, or None."""

@@ -407,6 +407,7 @@ class ProcessesTest(tf.test.TestCase):
                 "overlapping": {"grad_bits": 32, "fragments": 2, "overlap": 2},
                 "resume": {},
                 "unknown_length": {},
+                "own_step": {},
                 "waits": {},
             },
         )
@@ -421,6 +422,11 @@ class ProcessesTest(tf.test.TestCase):
         for result in self.results:
             numbers = result["unknown_length"]
             self.assertAllEqual(numbers["known"], numbers["unknown"])
+
+    def test_an_epochs_logs_are_those_of_its_last_step(self):
+        for result in self.results:
+            self.assertAllEqual(result["own_step"]["number"], [4, 8, 12])
+            self.assertAllEqual(result["own_step"]["time"], [4, 8, 12])
 
     def test_waits_are_of_a_step_and_not_of_an_exchange(self):
         for result in self.results:

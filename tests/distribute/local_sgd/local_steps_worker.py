@@ -10,6 +10,7 @@ from terngrad_tf import DiLoCo, TernGradStrategy
 from terngrad_tf.distribute import Quantization, StragglerMonitor, broadcast_variables
 from tests.distribute import processes
 from tests.distribute.local_sgd.local_steps_cases import (
+    NUM_FEATURES,
     adamw,
     data,
     nesterov,
@@ -112,6 +113,27 @@ def waits(config):
     return {"waits": 20 * max(found.values()), "seconds": slow.seconds}
 
 
+class OwnStep(keras.Sequential):
+    """Returns the number of the step in place of metrics."""
+
+    def train_step(self, data):
+        super().train_step(data)
+        return {"step": tf.cast(self.optimizer.iterations, tf.float32)}
+
+
+def own_step(config):
+    """History of a model's own step, in epochs without an exchange that is due."""
+    histories = {}
+    for name, options in (("number", {"sync_every": 32}), ("time", {"sync_seconds": 3600.0})):
+        strategy = TernGradStrategy()
+        with strategy.scope():
+            model = OwnStep([keras.Input([NUM_FEATURES]), keras.layers.Dense(1)])
+            model.compile(DiLoCo("sgd", **options), "mse")
+        fitted = model.fit(batches(strategy), steps_per_epoch=4, epochs=3, verbose=0)
+        histories[name] = fitted.history["step"]
+    return histories
+
+
 def unknown_length(config):
     """Weights after epochs of 4 steps; a fifth would exchange."""
     x, y = data(48)
@@ -176,6 +198,7 @@ if __name__ == "__main__":
             "overlapping": train,
             "resume": resume,
             "unknown_length": unknown_length,
+            "own_step": own_step,
             "waits": waits,
         }
     )

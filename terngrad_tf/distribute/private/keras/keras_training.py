@@ -17,6 +17,7 @@ from terngrad_tf.distribute.private.data.epochs import first_batch
 from terngrad_tf.distribute.private.keras.step_results import (
     averaged,
     has_own_step,
+    note_local_logs,
     noting_metrics,
 )
 from terngrad_tf.distribute.private.keras_names import TensorFlowTrainer
@@ -136,7 +137,9 @@ def _in_step(stock, self, force=False):
 
             local = local_steps_optimizer(optimizer) if kind == "train" else None
             try:
-                return step() if local is None else local.run_step(step, self.steps_per_execution)
+                if local is None:
+                    return step()
+                return note_local_logs(self, local.run_step(step, self.steps_per_execution))
             except (KeyboardInterrupt, RuntimeError) as error:
                 if not own or not is_interrupt(error):
                     raise

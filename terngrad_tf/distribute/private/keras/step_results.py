@@ -19,12 +19,15 @@ from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from terngrad_tf.distribute.private.keras_names import BaseTrainer, TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.padding import current_padding
+from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 
 _state = threading.local()
 
 
 # {model: {key of a result: (its metric, key in the metric's result)}}.
 _metrics_returned = weakref.WeakKeyDictionary()
+# {model: logs of its last local step}.
+_local_logs = weakref.WeakKeyDictionary()
 
 
 class _Seen:
@@ -178,12 +181,22 @@ def _part():
     return part
 
 
+def note_local_logs(model: keras.Model, logs: Any) -> Any:
+    """Notes and returns the logs of a model's local step."""
+    _local_logs[model] = logs
+    return logs
+
+
 @patch(BaseTrainer, "_get_metrics_result_or_logs")
 def _metrics_of_all_replicas(stock, self, logs):
     """Replaces metrics that a step returned among other numbers by metrics of all replicas.
 
-    Keras does so only if a step returned nothing but metrics.
+    Keras does so only if a step returned nothing but metrics. Logs of local steps are those of an
+    earlier step, until an epoch ends here.
     """
+    local = local_steps_optimizer(getattr(self, "optimizer", None))
+    if local is not None and logs is _local_logs.get(self):
+        logs = local.logs_of_epoch(logs)
     found, returned = stock(self, logs), _metrics_returned.get(self, {})
     if found is not logs or not isinstance(logs, dict):
         return found
