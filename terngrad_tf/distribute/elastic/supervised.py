@@ -13,7 +13,7 @@ from terngrad_tf.distribute.cluster.exits import STATUS_PEER, exit_on_peer_error
 from terngrad_tf.distribute.elastic.join import NewcomersError
 from terngrad_tf.launcher.supervisor import EXPECTED, STATUS_NEWCOMERS, may_fork, supervise
 
-# Set in processes that a supervisor starts.
+# Set in new processes that a supervisor starts; not in those that they start.
 _VARIABLE = "TERNGRAD_TF_SUPERVISED"
 
 
@@ -52,10 +52,12 @@ def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
     """
     check_integer("max_restarts", max_restarts, 0)
     program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
-    if _VARIABLE not in os.environ:
-        os.environ[_VARIABLE] = "1"
+    if os.environ.pop(_VARIABLE, None) is None:
+        command = None if _may_fork() else [sys.executable, *sys.orig_argv[1:]]
+        if command is not None:
+            os.environ[_VARIABLE] = "1"
         status = supervise(
-            None if _may_fork() else [sys.executable, *sys.orig_argv[1:]],
+            command,
             max_restarts,
             {
                 STATUS_PEER: "another worker ended or is out of reach",
