@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from terngrad_tf.distribute import private
 from terngrad_tf.distribute.communication.coordination import all_gather_object, run_on_chief
 from terngrad_tf.distribute.elastic.join import Membership, NewcomersError
 from terngrad_tf.distribute.strategy import TernGradStrategy
@@ -35,6 +36,7 @@ class TakeInWorkers(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Starts to look for waiting workers."""
+        private.exit_after_fit(self.model, self._stack)
         self._newcomers = self._stack.enter_context(self._membership.watch())
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
