@@ -13,7 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from terngrad_tf.launcher.hosts import Host
-from terngrad_tf.launcher.nodes import LostError, clock_remark, explain_ssh, ssh_command
+from terngrad_tf.launcher.nodes import (
+    LostError,
+    clock_remark,
+    explain_ssh,
+    message_of,
+    ssh_command,
+)
 
 _ANSWER_SECONDS = 20.0
 _SEND_SECONDS = 0.4
@@ -79,10 +85,8 @@ class _Machine:
             self._process.stdin.write(json.dumps(question) + "\n")
             self._process.stdin.flush()
             while line := self._process.stdout.readline():
-                try:
-                    return json.loads(line)
-                except ValueError:
-                    continue  # a greeting of the machine's shell
+                if (message := message_of(line)) is not None:
+                    return message
         except OSError:
             pass  # it ended; its errors say why
         finally:
@@ -151,9 +155,16 @@ def _tell_all(pool, machines, found):
 
 
 def _listen_all(pool, machines, port, found):
-    answers = pool.map(lambda machine: machine.ask({"listen": [port]}), machines)
-    for machine, answer in zip(machines, answers, strict=True):
-        if "failed" in answer:
+    def ask(machine):
+        try:
+            return machine.ask({"listen": [port]})
+        except LostError as error:
+            return error
+
+    for machine, answer in zip(machines, pool.map(ask, machines), strict=True):
+        if isinstance(answer, LostError):
+            found.faults.append(str(answer))
+        elif "failed" in answer:
             found.faults.append(
                 f"{machine.host} cannot listen on port {port}: {answer['failed']}; end the program"
                 " that uses it, or take another --port"

@@ -160,10 +160,8 @@ class SshNode:
         error_reader.start()
         is_first = True
         for line in process.stdout:
-            try:
-                message = json.loads(line)
-            except ValueError:
-                continue  # a greeting of the machine's shell
+            if (message := message_of(line)) is None:
+                continue
             self._put(process, message, answers if is_first else None, events)
             is_first = False
         status = process.wait()
@@ -238,6 +236,14 @@ def explain_ssh(status: int, last: str, python: str, is_connected: bool = False)
         reason = last.rstrip(".") or "the connection broke"
         return f"ssh failed: {reason}; `ssh HOST true` must work without a password or a question"
     return last or f"the connection ended with status {status}"
+
+
+def message_of(line: str | bytes) -> dict[str, Any] | None:
+    """Returns the message in a line of a remote program; None for a greeting of its shell."""
+    with contextlib.suppress(ValueError):
+        message = json.loads(line)
+        return message if isinstance(message, dict) else None
+    return None
 
 
 def _read_errors(process, errors):

@@ -1,0 +1,57 @@
+"""Programs over an ssh that is a shell of this machine: greetings, and connections that break."""
+
+import os
+import pathlib
+import queue
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+import pytest
+
+from terngrad_tf.launcher.check import check
+from terngrad_tf.launcher.hosts import Host
+from terngrad_tf.launcher.nodes import SshNode
+
+# Prints a greeting, then runs the command after `-- HOST`, with a part of its input.
+SSH = """#!/bin/sh
+echo 20261129
+while [ "$1" != "--" ]; do shift; done
+shift 2
+{input} sh -c "$*"
+"""
+
+
+class SshTest(unittest.TestCase):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.ssh = pathlib.Path(folder.name, "ssh")
+        root = str(pathlib.Path(__file__).resolve().parents[2])
+        variables = {"PATH": f"{folder.name}:{os.environ['PATH']}", "PYTHONPATH": root}
+        environment = mock.patch.dict(os.environ, variables)
+        environment.start()
+        self.addCleanup(environment.stop)
+
+    def write(self, of_input):
+        self.ssh.write_text(SSH.format(input=of_input), encoding="utf-8")
+        self.ssh.chmod(0o755)
+
+    def test_a_greeting_that_is_a_number_is_no_message(self):
+        self.write("exec")
+        node = SshNode(Host("there"), [2222], sys.executable, [], {})
+        node.open(queue.SimpleQueue())
+        node.close()
+
+    def test_a_connection_that_breaks_is_a_fault(self):
+        self.write('(read -r line; echo "$line"; read -r line; echo "$line") |')
+        found = check([Host("there")], 2222, sys.executable, [], {}, lambda line: None)
+        self.assertEqual(list(found.machines), ["there"])
+        (fault,) = found.faults
+        self.assertIn("there: the connection ended", fault)
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
