@@ -153,11 +153,15 @@ class Bucket:
         """`ternary.decode_chunks` to tensors like the gradients."""
         return ternary.decode_chunks(words, self.units, *self._specs(), **options)
 
-    def requantize_chunk(self, words: tf.Tensor, **options: Any) -> Any:
-        """`ternary.requantize_chunk` with these levels, this step and seed."""
+    def requantize_chunk(self, words: tf.Tensor, owner: int, **options: Any) -> Any:
+        """`ternary.requantize_chunk` with these levels, this step and seed.
+
+        Each bucket has random bits of its own.
+        """
         how = {"seed": self.quantization.seed, "levels": self.quantization.levels}
+        stream = self.indices[0] * self.context.num_members + owner
         return ternary.requantize_chunk(
-            words, self.context.num_replicas, step=self.step, **how, **options
+            words, self.context.num_replicas, step=self.step, stream=stream, **how, **options
         )
 
     def sum_scales(self, words: tf.Tensor, widths: Sequence[int], **options: Any) -> tf.Tensor:

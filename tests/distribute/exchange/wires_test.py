@@ -27,13 +27,13 @@ FOUR_MEGA = (4 * 2**20,)
 QUICK = ("allgather", "sparse_bidirectional")
 
 
-def bucket_of(context, quantization, gradients):
+def bucket_of(context, quantization, gradients, indices=None):
     bucket = buckets.Bucket(
         context=context,
         quantization=quantization,
         gradients=gradients,
         measured=[quantization.local_scales(g) for g in gradients],
-        indices=range(len(SHAPES)),
+        indices=indices or range(len(SHAPES)),
         step=tf.constant(3),
     )
     return bucket.with_shared_scales()
@@ -80,6 +80,18 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
         self.check_sums(
             "bidirectional", quantization=Quantization(rotate=False, seed=4, clip_factor=0)
         )
+
+    def test_buckets_round_sums_by_random_bits_of_their_own(self):
+        context = buckets.ReductionContext(["CPU:0"] * 2, 2, None)
+        quantization = Quantization(rotate=False, clip_factor=0)
+        # Codes are certain, and half of a sum is rounded up.
+        gradients = [[tf.ones([2000])], [tf.zeros([2000])]]
+        sums = []
+        for index in range(2):
+            bucket = bucket_of(context, quantization, gradients, [index])
+            ((found, _),), *_ = buckets.reduce_bucket(bucket, "sparse_bidirectional")
+            sums.append(found.numpy())
+        self.assertBetween(np.mean(sums[0] == sums[1]), 0.4, 0.6)
 
     @parameterized.parameters("allgather", "allreduce", "auto")
     @pytest.mark.slow

@@ -46,9 +46,9 @@ class Bidirectional(AllToAll):
             of_words = tf.concat(of_words, 0)
             words = bucket.requantize_chunk(
                 received,
+                owner,
                 base=self.local_base,
                 base_out=self.sums_base,
-                stream=owner,
                 scales=of_words,
             )
             rows = [bucket.quantization.units(scales)]

@@ -38,7 +38,7 @@ class SparseBidirectional(SparseSums):
     def sum(self, bucket: Any) -> Sums:
         def requantize(received, owner):
             return bucket.requantize_chunk(
-                received, stream=owner, base=streams.BASE, base_out=streams.BASE
+                received, owner, base=streams.BASE, base_out=streams.BASE
             )
 
         chunks = [self.chunks(words) for words in bucket.words_of_replicas(streams.BASE)]
