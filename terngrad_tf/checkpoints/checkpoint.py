@@ -176,6 +176,7 @@ class Checkpoint(keras.callbacks.Callback):
         self._strategy: Any = self.model.distribute_strategy
         self._is_own = isinstance(self._strategy, TernGradStrategy)
         place = self._strategy.process_index if self._is_own else 0
+        self._is_chief = not place
         self._saves = place <= self.num_copies
         self._all("the folder of checkpoints", self._prepare)
         self._state = None
@@ -202,10 +203,9 @@ class Checkpoint(keras.callbacks.Callback):
                 position.batches_of_epoch,
                 self.skip_data,
             )
-            is_chief = not self._is_own or self._strategy.is_chief
-            if is_chief:
+            if self._is_chief:
                 warn_of_other_options(self._model_state().layers, description)
-            if is_chief and self.params.get("verbose"):
+            if self._is_chief and self.params.get("verbose"):
                 tell(
                     f"Going on from {description.path}: epoch {position.epoch + 1}, batch"
                     f" {position.batch}"
@@ -245,7 +245,11 @@ class Checkpoint(keras.callbacks.Callback):
         self._position = Position(self._position.step, epoch + 1, 0, batches)
         values = _numbers(logs)
         is_last = epoch + 1 == self.params.get("epochs")
-        if self._best.improves(values) or self.save_freq == "epoch" or is_last:
+        improves = self._is_chief and self._best.improves(values)
+        if self.monitor is not None:
+            # All save together; a callback may log the value on the chief alone.
+            improves, *_ = self._gather("best epoch", improves)
+        if improves or self.save_freq == "epoch" or is_last:
             self._save(values)
             if not is_last:
                 self._ask_to_take_in()

@@ -93,6 +93,15 @@ class ClusterTest(tf.test.TestCase):
             if name != "renamed":
                 self.assertAllEqual(array, again[0][name], name)
 
+    @pytest.mark.slow
+    def test_a_value_that_the_chief_alone_logs_is_monitored(self):
+        folder = os.path.join(self.get_temp_dir(), "monitored")
+        options = {"optimizers": ["diloco"], "folder": folder, "monitor": "distance"}
+        _, statuses, outputs = self.start("monitored", **options)
+        self.assertEqual(statuses, [0, 0], outputs)
+        best = Checkpoint(os.path.join(folder, "diloco"), monitor="distance").best
+        self.assertEqual(files.describe(best).position.epoch, 2)
+
     @pytest.mark.long
     def test_a_chief_without_its_newest_checkpoint_takes_the_copy(self):
         root = pathlib.Path(self.get_temp_dir()) / "copies"

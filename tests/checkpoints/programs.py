@@ -47,6 +47,17 @@ class Stop(keras.callbacks.Callback):
             os.kill(os.getpid(), self.number)
 
 
+class Logged(keras.callbacks.Callback):
+    """Logs a value that is best in the second epoch."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs[self.name] = abs(epoch - 1)
+
+
 def examples():
     return tf.data.Dataset.from_tensor_slices((X, Y))
 
@@ -123,6 +134,7 @@ def main(
     after=None,
     number=None,
     num_copies=0,
+    monitor=None,
     **strategy,
 ):
     """Trains with each optimizer; returns their values.
@@ -134,7 +146,7 @@ def main(
         after: number of batches of the last optimizer after which the process gets the signal
             `number`. Default: no signal.
         number: number of a signal.
-        num_copies: argument of `Checkpoint`.
+        num_copies, monitor: arguments of `Checkpoint`; the chief alone logs the monitored value.
         **strategy: arguments of `TernGradStrategy`.
     """
     strategy, results, renamed = terngrad_tf.TernGradStrategy(**strategy), {}, []
@@ -148,7 +160,10 @@ def main(
         callbacks = []
         if folder is not None:
             place = os.path.join(folder, name)
-            callbacks.append(terngrad_tf.Checkpoint(place, 2, num_copies=num_copies))
+            options = {"num_copies": num_copies, "monitor": monitor}
+            callbacks.append(terngrad_tf.Checkpoint(place, 2, **options))
+            if monitor and strategy.is_chief:
+                callbacks.insert(0, Logged(monitor))
         if after and name == optimizers[-1]:
             callbacks.append(Stop(after, number))
         model = make(strategy, name)
