@@ -183,16 +183,31 @@ def last_good(manager: tf.train.CheckpointManager | None) -> str | None:
 
 
 def write(manager: tf.train.CheckpointManager, step: int) -> None:
-    """Saves the current values; if this fails, the checkpoints stay unchanged."""
+    """Saves the current values; if this fails, the checkpoints stay unchanged.
+
+    A checkpoint of the same step is replaced once the new one is whole.
+    """
+    name = f"{NAME}-{step}"
+    prefix = written = os.path.join(manager.directory, name)
     try:
-        manager.save(checkpoint_number=step)
+        if os.path.basename(manager.latest_checkpoint or "") == name:
+            written = os.path.join(manager.directory, f".{name}")
+            manager.checkpoint.write(written)
+            _rename(written, prefix)
+        else:
+            manager.save(checkpoint_number=step)
     except tf.errors.OpError as error:
-        prefix = os.path.join(manager.directory, f"{NAME}-{step}")
-        _remove_part(prefix)
+        _remove_part(written)
         number = errno.ENOSPC if isinstance(error, tf.errors.ResourceExhaustedError) else errno.EIO
         # The system's reason is last.
         reason = _reason(error).partition(" [Op:")[0].rpartition("; ")[2]
         raise OSError(number, reason, prefix) from error
+
+
+def _rename(prefix, new_prefix):
+    """Renames the files of a checkpoint; the index, which describes the data, comes last."""
+    for path in sorted(glob.glob(f"{glob.escape(prefix)}.*")):
+        os.replace(path, new_prefix + path.removeprefix(prefix))
 
 
 def _remove_part(prefix):

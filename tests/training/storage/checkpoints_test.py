@@ -82,18 +82,32 @@ class CheckpointsTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, f"^{state} is damaged: .* regular file"):
             checkpoints.latest_checkpoint(self.folder)
 
+    def files(self):
+        return {path.name: path.read_bytes() for path in self.folder.iterdir()}
+
     def test_a_failed_write_is_named_and_keeps_other_files(self):
-        before = {path.name: path.read_bytes() for path in self.folder.iterdir()}
+        before = self.files()
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
-        try:
-            with self.assertRaises(OSError) as caught:
-                checkpoints.write(self.manager, 8)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        self.assertRegex(write_failure(caught.exception), "model.ckpt-8 cannot be written: ")
-        after = {path.name: path.read_bytes() for path in self.folder.iterdir()}
-        self.assertEqual(after, before)
+        # Also if the folder holds a checkpoint of the step.
+        for step in (8, 7):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+            try:
+                with self.assertRaises(OSError) as caught:
+                    checkpoints.write(self.manager, step)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+            line = f"{self.folder}/model.ckpt-{step} cannot be written: "
+            self.assertStartsWith(write_failure(caught.exception), line)
+            self.assertEqual(self.files(), before)
+
+    def test_a_step_that_is_saved_again_has_its_last_values(self):
+        names = {*self.files()}
+        self.variable.assign(np.zeros(300))
+        checkpoints.write(self.manager, 7)
+        self.assertEqual({*self.files()}, names)
+        self.variable.assign(np.ones(300))
+        self.assertEqual(checkpoints.resume(self.manager), 7)
+        self.assertAllEqual(self.variable, np.zeros(300))
 
     @pytest.mark.slow
     def test_training_on_a_full_disk_ends_with_its_own_status_and_resumes_later(self):
