@@ -1,5 +1,6 @@
 """Stopped and resumed training ends with the same bits as uninterrupted training."""
 
+import contextlib
 import os
 import pathlib
 import resource
@@ -15,6 +16,7 @@ import tensorflow as tf
 from terngrad_tf.checkpoints import Checkpoint, files
 from terngrad_tf.common import preemption
 from terngrad_tf.distribute import TernGradStrategy, private
+from terngrad_tf.subspace import SnapshotCheckpoint
 from tests import forks
 from tests.checkpoints import programs
 
@@ -123,6 +125,20 @@ class CheckpointTest(tf.test.TestCase):
             callbacks = [Checkpoint(f"{folder}/adam", 2)]
             model = programs.make(strategy, "adam")
             self.assert_equal(whole, programs.fit(model, "arrays", callbacks))
+
+    def test_snapshots_of_a_resumed_run_are_those_of_an_undisturbed_one(self):
+        plain = tf.distribute.get_strategy()
+        snapshots = {}
+        for name, stops in (("whole", [()]), ("stopped", [(programs.Stop(3),), ()])):
+            folder = pathlib.Path(self.folder(name))
+            for stop in stops:
+                own = [SnapshotCheckpoint(folder / "snapshots", per_epoch=2)]
+                callbacks = [*own, Checkpoint(folder / "saved", 1), *stop]
+                with self.assertRaises(programs.Stopped) if stop else contextlib.nullcontext():
+                    programs.fit(programs.make(plain, "adam"), "arrays", callbacks, epochs=2)
+            snapshots[name] = sorted(path.name for path in (folder / "snapshots").iterdir())
+        self.assertLen(snapshots["whole"], 4)
+        self.assertEqual(snapshots["stopped"], snapshots["whole"])
 
     @pytest.mark.slow
     def test_another_number_of_replicas_resumes(self):

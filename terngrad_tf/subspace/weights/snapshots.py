@@ -95,30 +95,25 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         self._epoch = 0
         self._done = 0
         self._step = 0
+        self._is_checked = False
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Refuses a folder with snapshots of another run or network."""
-        self._step = self._optimizer_step()
-        found = snapshot_files.find_snapshots(self._directory)
-        if found and self._step == 0 and not self._starts_over:
-            raise ValueError(
-                "`directory` must be empty or hold snapshots of a resumed run. Received:"
-                f" directory={str(self._directory)!r}, which holds {len(found)} snapshots of"
-                " another run, while this one is at step 0"
-            )
-        if found and self.model.built:
-            variables.check_same_layout(
-                variables.layout_of(self.model.trainable_variables),
-                snapshot_files.open_snapshot(found[-1]).layout,
-                "the model",
-                str(found[-1]),
-            )
+        """Notes that the folder is to be checked."""
+        self._is_checked = False
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Records the start of the epoch."""
+        """Records the start of the epoch; checks the folder before the first."""
         self._epoch = epoch
         self._done = 0
         self._step = self._optimizer_step()
+        if not self._is_checked:
+            # Callbacks that resume a run, in any order, have restored the step by now.
+            self._check_folder()
+            self._is_checked = True
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Records the batches before, which a resumed run does not repeat."""
+        self._done = batch
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Takes the snapshots due within an epoch."""
@@ -166,6 +161,23 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
             return step // self._every_steps
         epochs = fractions.Fraction(step) / self._epoch_steps  # pyright: ignore[reportOperatorIssue]
         return max(0, math.floor((epochs - self._start_epoch) * self._per_epoch))
+
+    def _check_folder(self):
+        """Refuses a folder with snapshots of another run or network."""
+        found = snapshot_files.find_snapshots(self._directory)
+        if found and self._step == 0 and not self._starts_over:
+            raise ValueError(
+                "`directory` must be empty or hold snapshots of a resumed run. Received:"
+                f" directory={str(self._directory)!r}, which holds {len(found)} snapshots of"
+                " another run, while this one is at step 0"
+            )
+        if found and self.model.built:
+            variables.check_same_layout(
+                variables.layout_of(self.model.trainable_variables),
+                snapshot_files.open_snapshot(found[-1]).layout,
+                "the model",
+                str(found[-1]),
+            )
 
     def _optimizer_step(self):
         return int(self.model.optimizer.iterations.numpy())
