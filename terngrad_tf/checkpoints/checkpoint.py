@@ -49,6 +49,9 @@ class Checkpoint(keras.callbacks.Callback):
     the number of workers or replicas changes, weights, optimizer and position stay, and replicas'
     own states are redistributed.
 
+    Place it last in the list of callbacks: a checkpoint holds what the callbacks before it did at
+    the same step, such as a lower learning rate.
+
     On SIGTERM, with which schedulers reclaim machines, all processes save after the same step and
     exit with status 75. `terngrad run --max-restarts` restarts them.
 
@@ -181,7 +184,7 @@ class Checkpoint(keras.callbacks.Callback):
         self._all("the folder of checkpoints", self._prepare)
         self._state = None
         self._position = Position(0)
-        self._saved_step = 0
+        self._saved_step = self._tried_step = 0
         # The chief of a membership has the newest state; others may have later steps of a part of
         # the run that was given up.
         num_copies = 0 if self._membership is not None else self.num_copies
@@ -191,7 +194,7 @@ class Checkpoint(keras.callbacks.Callback):
             self._all("checkpoint", lambda: self._model_state().check(description, arrays))
             self._model_state().restore(arrays)
             self._position = position = description.position
-            self._saved_step = position.step
+            self._saved_step = self._tried_step = position.step
             if self._membership is not None:
                 with propagate_errors(self._strategy.tasks):
                     if self._saves:
@@ -205,6 +208,7 @@ class Checkpoint(keras.callbacks.Callback):
             )
             if self._is_chief:
                 warn_of_other_options(self._model_state().layers, description)
+                _warn_of_other_steps(description, self.params.get("steps"))
             if self._is_chief and self.params.get("verbose"):
                 tell(
                     f"Going on from {description.path}: epoch {position.epoch + 1}, batch"
@@ -244,11 +248,12 @@ class Checkpoint(keras.callbacks.Callback):
         batches = self._position.batches_of_epoch or self._position.batch or None
         self._position = Position(self._position.step, epoch + 1, 0, batches)
         values = _numbers(logs)
-        is_last = epoch + 1 == self.params.get("epochs")
         improves = self._is_chief and self._best.improves(values)
-        if self.monitor is not None:
+        is_last = epoch + 1 == self.params.get("epochs")
+        if not is_last:
             # All save together; a callback may log the value on the chief alone.
-            improves, *_ = self._gather("best epoch", improves)
+            found = self._gather("end of an epoch", [improves, bool(self.model.stop_training)])
+            improves, is_last = (any(values) for values in zip(*found, strict=True))
         if improves or self.save_freq == "epoch" or is_last:
             self._save(values)
             if not is_last:
@@ -258,6 +263,12 @@ class Checkpoint(keras.callbacks.Callback):
         """Stops listening to signals."""
         private.forget_resumed(self.model)
         self._stack.close()
+        if self._tried_step != self._position.step:
+            rule = (
+                "the last steps, %d to %d, are not saved: `Checkpoint` must follow the callback"
+                " that stops training in the list of callbacks"
+            )
+            _logger.warning(rule, self._tried_step + 1, self._position.step)
 
     def _prepare(self):
         if not self._saves:
@@ -301,6 +312,7 @@ class Checkpoint(keras.callbacks.Callback):
     def _save(self, values):
         if self._position.step == self._saved_step and not values:
             return
+        self._tried_step = self._position.step
         state = self._model_state()
         if (path := state.not_finite()) is not None:
             _logger.warning("not saved at step %d: %s is not finite", self._position.step, path)
@@ -324,7 +336,8 @@ class Checkpoint(keras.callbacks.Callback):
 
     def _write(self, path, arrays, paths, values, layers):
         try:
-            files.write(path, arrays, paths, self._position, values, layers)
+            position = dataclasses.replace(self._position, steps=self.params.get("steps"))
+            files.write(path, arrays, paths, position, values, layers)
         except OSError as error:
             why = f"the checkpoint cannot be written: {error.strerror}"
             raise OSError(error.errno, why, str(path)) from error
@@ -351,7 +364,7 @@ class Checkpoint(keras.callbacks.Callback):
         self._save({})
         tasks = self._strategy.tasks if self._is_own else None
         who = "" if tasks is None else tasks.describe(asking)
-        error = preemption.PreemptedError(who, self._position.step)
+        error = preemption.PreemptedError(who, self._position.step, self._saved_step)
         self._end(error)
         program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
         line = messages.with_code(f"{program}: {error}; the same command goes on")
@@ -384,6 +397,17 @@ class Checkpoint(keras.callbacks.Callback):
         if self._is_own:
             return all_gather_object(self._strategy, topic, value, **options)
         return [value]
+
+
+def _warn_of_other_steps(description, steps):
+    """Warns if the batches of an epoch, in whose middle the checkpoint was saved, have changed."""
+    position = description.position
+    if position.batch and position.steps and steps and position.steps != steps:
+        _logger.warning(
+            "%s was saved after batch %d of %d of epoch %d, which has %d batches now: this epoch"
+            " leaves out examples or repeats some",
+            *(description.path, position.batch, position.steps, position.epoch + 1, steps),
+        )
 
 
 def _numbers(logs):

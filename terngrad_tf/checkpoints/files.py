@@ -36,12 +36,14 @@ class Position:
         batch: batches of the current epoch.
         batches_of_epoch: batches of the first completed epoch, if any: in data of unknown length,
             Keras reads at most one step more in later ones.
+        steps: batches of an epoch, if `fit` knows them.
     """
 
     step: int
     epoch: int = 0
     batch: int = 0
     batches_of_epoch: int | None = None
+    steps: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +166,7 @@ def _description(path, metadata):
             raise ValueError("it has another format")
         position = Position(**strict_json.parse_json(metadata["position"]))
         counts = dataclasses.astuple(position)
-        if not all(is_integer(c, 0) for c in counts[:3]) or not _is_count(counts[3]):
+        if not all(map(_is_count, counts)) or None in counts[:3]:
             raise ValueError(f"its position is {position}")
         entries = strict_json.parse_json(metadata["layout"])
         layout = tuple((str(key), str(name), str(dtype)) for key, name, dtype in entries)

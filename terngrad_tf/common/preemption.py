@@ -22,11 +22,20 @@ _listening: set[socket.socket] = set()
 
 
 class PreemptedError(RuntimeError):
-    """SIGTERM stopped training, and the run is saved."""
+    """SIGTERM stopped training, and the run is saved.
 
-    def __init__(self, who: str | None, step: int):
+    Args:
+        who: the process that got the signal, or None for this one.
+        step: the last step.
+        saved: the newest step that is saved, 0 for none. Default: the last step.
+    """
+
+    def __init__(self, who: str | None, step: int, saved: int | None = None):
         told = f"{who} was" if who else "it was"
-        super().__init__(f"stopped at step {step}, which is saved: {told} told to by SIGTERM")
+        state = "which is saved"
+        if saved is not None and saved != step:
+            state = f"and step {saved} is saved" if saved else "and no step is saved"
+        super().__init__(f"stopped at step {step}, {state}: {told} told to by SIGTERM")
         self.step = step
 
 

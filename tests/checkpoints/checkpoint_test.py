@@ -38,6 +38,16 @@ with contextlib.suppress(programs.Stopped):
 """
     + SCRIPT
 )
+SCRIPT_THAT_DIVERGES = (
+    """
+import numpy as np
+from tests.checkpoints import programs
+programs.X[16:] = np.nan
+arrays = {{**programs.DATA["arrays"](), "shuffle": False}}
+programs.DATA["arrays"] = lambda: arrays
+"""
+    + SCRIPT
+)
 
 
 class CheckpointTest(tf.test.TestCase):
@@ -97,6 +107,20 @@ class CheckpointTest(tf.test.TestCase):
                 self.assert_resumes(*options)
         for several in (strategy, plain):
             self.assert_resumes(several, "adam", stops=(4, 2), steps_per_execution=2)
+
+    @pytest.mark.slow
+    def test_a_run_without_finite_weights_does_not_say_that_its_last_step_is_saved(self):
+        root = pathlib.Path(self.folder("root"))
+        folder = str(root / "diverged" / "saved")
+        script = SCRIPT_THAT_DIVERGES.format(folder=folder, number=int(signal.SIGTERM))
+        status, output = forks.run_all({"diverged": script}, root)["diverged"]
+        self.assertEqual(status, preemption.STATUS, output)
+        (saved,) = files.find(f"{folder}/adam")
+        self.assertEqual(saved, files.path_of(saved.parent, 2))
+        line = output.splitlines()[-1]
+        self.assertRegex(
+            line, r"stopped at step \d+, and step 2 is saved: it was told to by SIGTERM"
+        )
 
     @pytest.mark.slow
     def test_processes_that_signals_end(self):
@@ -340,6 +364,36 @@ class FolderTest(tf.test.TestCase):
             programs.fit(model, "arrays", [callback, Checkpoint(self.folder)], 1)
         self.assertIn("kernel is not finite", logs.output[0])
         self.assertEqual(self.names(), [])
+
+    def test_the_end_of_training_that_a_callback_stops_is_saved_or_reported(self):
+        stop = keras.callbacks.EarlyStopping("loss", patience=0, min_delta=1e9)
+        for name, order in (("before", 1), ("after", -1)):
+            folder = self.folder / name
+            callbacks = [stop, Checkpoint(folder, 3)][::order]
+            model = programs.make(self.plain, "adam")
+            if name == "before":
+                programs.fit(model, "arrays", callbacks)
+                self.assertEqual(files.find(folder)[-1], files.path_of(folder, 10))
+                continue
+            with self.assertLogs("terngrad_tf", "WARNING") as logs:
+                programs.fit(model, "arrays", callbacks)
+            self.assertIn("the last steps, 10 to 10, are not saved: `Checkpoint`", logs.output[0])
+
+    def test_another_size_of_batches_in_the_middle_of_an_epoch_is_reported(self):
+        def fit(batch_size, epochs, *callbacks):
+            model = programs.make(self.plain, "adam")
+            callbacks = [Checkpoint(self.folder, 1), *callbacks]
+            options = {"batch_size": batch_size, "epochs": epochs, "verbose": 0}
+            model.fit(programs.X, programs.Y, callbacks=callbacks, **options)
+
+        with self.assertRaises(programs.Stopped):
+            fit(8, 1, programs.Stop(2))
+        reported = "after batch 2 of 5 of epoch 1, which has 10 batches now: this epoch leaves out"
+        with self.assertLogs("terngrad_tf", "WARNING") as logs:
+            fit(4, 1)
+        self.assertIn(reported, logs.output[0])
+        with self.assertNoLogs("terngrad_tf", "WARNING"):
+            fit(8, 2)  # from the end of an epoch
 
     def test_dtypes(self):
         arrays = {
