@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr)
         return STATUS_ERROR
     except OSError as error:
-        print(f"{PROGRAM}: error: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"{PROGRAM}: error: {values.file}: {error.strerror}", file=sys.stderr)
         return STATUS_ERROR
     return 0
 
@@ -100,12 +100,16 @@ def _table(command, words):
             names = [f"--{name}" for name in known]
             hint = did_you_mean(f"--{name}", names)
             raise ValueError(f"terngrad {command} has no option {shown(word)}{hint}")
-        if option.is_switch and not equals:
+        # `--flag True` is `--flag=True`, as in the programs.
+        follows = option.can_be_off and words and words[0].lower() in ("true", "false")
+        if option.is_switch and not equals and not follows:
             table[option.name] = True
-        elif equals or words:
-            table[option.name] = _value(option, value if equals else words.pop(0))
-        else:
+        elif not equals and not words:
             raise ValueError(f"--{option.name} must be followed by a value")
+        elif option.repeats:
+            table.setdefault(option.name, []).append(value if equals else words.pop(0))
+        else:
+            table[option.name] = _value(option, value if equals else words.pop(0))
     return table
 
 

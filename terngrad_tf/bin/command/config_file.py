@@ -3,7 +3,6 @@
 import importlib
 import json
 import os
-import re
 import sys
 from typing import Any
 
@@ -71,8 +70,13 @@ def _words(path, command, option, value):
     if option.is_switch:
         rule = f"{option.name} must be true or false. Received: {shown(value)}"
         raise ValueError(f"{path}: [{command}] {rule}")
-    if isinstance(value, dict):  # an option given several times: NAME=VALUE
-        return [f"--{option.name}={name}={text}" for name, text in value.items()]
+    if isinstance(value, dict):
+        value = [f"{name}={text}" for name, text in value.items()]
+        if not option.repeats:
+            rule = f"{option.name} must be one value. Received: a table"
+            raise ValueError(f"{path}: [{command}] {rule}")
+    if isinstance(value, list) and option.repeats:
+        return [f"--{option.name}={one}" for one in value]
     if isinstance(value, list):
         value = ",".join(map(str, value))
     return [f"--{option.name}={value}"]
@@ -86,12 +90,16 @@ def with_table(text: str, command: str, table: dict[str, Any]) -> str:
         f"[{name}]",
         *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()),
     ]
-    new = "\n".join(lines) + "\n"
-    old = re.compile(rf"^\[{re.escape(name)}\][^\n]*\n(?:(?!\[).*(?:\n|\Z))*", re.MULTILINE)
-    if old.search(text):
-        after = "\n" if old.search(text).end() < len(text) else ""
-        return old.sub(lambda _: new + after, text, count=1)
-    return f"{text}\n{new}" if text else new
+    rows = text.split("\n")
+    start = next((i for i, row in enumerate(rows) if row.startswith(lines[0])), None)
+    if start is None:
+        new = "\n".join(lines) + "\n"
+        return f"{text}\n{new}" if text else new
+    end = next((i for i in range(start + 1, len(rows)) if rows[i].startswith("[")), len(rows))
+    # Comments below the last value may belong to the next table.
+    while not rows[end - 1].strip() or rows[end - 1].startswith("#"):
+        end -= 1
+    return "\n".join([*rows[:start], *lines, *rows[end:]])
 
 
 def path_of_folder() -> str | None:

@@ -28,19 +28,33 @@ _SHOWN = re.compile(r"(?:^  |, )--([a-z][a-z-]*)( [^\s,]+)?", re.MULTILINE)
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """An option of a subcommand; `--no<name>` exists if the option can be off."""
+    """An option of a subcommand.
+
+    Attributes:
+        can_be_off: `--no<name>` exists.
+        repeats: it may be given several times.
+    """
 
     name: str
     is_switch: bool = False
     can_be_off: bool = False
+    repeats: bool = False
 
 
 def options_of(command: str) -> dict[str, Option]:
     """Returns {name: `Option`} of a subcommand in `commands.ALL`."""
     module = importlib.import_module(ALL[command].module)
     if ALL[command].takes_arguments:
-        shown = _SHOWN.findall(module.parser().format_help())
-        found = [Option(name, is_switch=not value) for name, value in shown]
+        parser = module.parser()
+        shown = _SHOWN.findall(parser.format_help())
+        found = [
+            Option(
+                name,
+                is_switch=not value,
+                repeats=isinstance(parser.get_default(name.replace("-", "_")), list),
+            )
+            for name, value in shown
+        ]
     else:
         found = []
         for flag in ElementTree.fromstring(_help_xml(module, command)).iterfind("flag"):

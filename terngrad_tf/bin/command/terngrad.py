@@ -31,7 +31,9 @@ def main(argv: Sequence[str]) -> int:
     if name not in ALL:
         hint = f"{did_you_mean(name, ALL)}; see terngrad --help"
         return _fail(f"no command {shown(name)}{hint}")
-    if path is not None and name not in ("config", "completion", "explain"):
+    if path is not None and name == "config":
+        rest = ["--file", path, *rest]
+    elif path is not None and name not in ("completion", "explain"):
         try:
             given = config_file.arguments(path, config_file.read(path).get(name, {}), name)
         except ValueError as error:

@@ -130,6 +130,10 @@ class TerngradTest(unittest.TestCase):
             ("convert folder", ["--skip_bad"]),
         ):
             self.assertEqual(config_file.arguments("x", tables[name], name), expected)
+        # A list is one value, unless the option may be given several times.
+        table = {"hosts": ["a", "b"], "each": ["DATA=/a", "DATA=/b"]}
+        words = ["--hosts=a,b", "--each=DATA=/a", "--each=DATA=/b"]
+        self.assertEqual(config_file.arguments("x", table, "run"), words)
 
     def test_the_file_in_the_working_folder_is_read_and_the_command_line_wins(self):
         pathlib.Path("terngrad.toml").write_text("[validate]\ndataset_name = 'mnist'\n")
@@ -157,6 +161,7 @@ class TerngradTest(unittest.TestCase):
             ("[mnist_train]\nbatch_size = true", "batch_size must be given a value"),
             ("[mnist_train]\nrotate = 1", "rotate must be true or false"),
             ("[mnist_train]\nmodule = 'x'", "no option 'module'"),
+            ("[mnist_train.seed]\na = 1", "seed must be one value. Received: a table"),
         ):
             with self.subTest(text):
                 pathlib.Path("x.toml").write_text(text, encoding="latin-1")
@@ -194,6 +199,41 @@ class TerngradTest(unittest.TestCase):
         self.call("config", "--file", "new.toml", "run", "-H", "a,b", "--np", "007", "--sync")
         table = config_file.read("new.toml")["run"]
         self.assertEqual(table, {"hosts": "a,b", "np": "007", "sync": True})
+        error = "^terngrad config: error: none/x.toml: No such file"
+        self.assert_refused(error, "config", "--file", "none/x.toml", "run", "--np", "2")
+
+    def test_config_writes_every_value_of_an_option_that_repeats(self):
+        for variables in (["A=1", "B=x=y", "C"], ["A=1"]):
+            words = [word for variable in variables for word in ("--env", variable)]
+            self.call("config", "run", *words, "--each=D=1", "--each=D=2")
+            written = config_file.read("terngrad.toml")["run"]
+            self.assertEqual(written, {"env": variables, "each": ["D=1", "D=2"]})
+
+    def test_config_takes_a_switch_with_a_value_after_a_space(self):
+        for words, expected in (
+            (["--fine_tune", "True", "--seed", "2"], {"fine_tune": True, "seed": 2}),
+            (["--rotate", "false", "--benchmark_mode"], {"rotate": False, "benchmark_mode": True}),
+        ):
+            self.call("config", "mnist_train", *words)
+            self.assertEqual(config_file.read("terngrad.toml")["mnist_train"], expected)
+
+    def test_config_keeps_comments_of_the_next_table(self):
+        text = "[run]\nnp = 2\n# One.\nport = 3\n\n# Two.\n[validate]\n# Three.\n"
+        for before, after in (
+            (text, "[run]\nnp = 4\n\n# Two.\n[validate]\n# Three.\n"),
+            ("[run]", "[run]\nnp = 4"),
+            ("", "[run]\nnp = 4\n"),
+        ):
+            pathlib.Path("terngrad.toml").write_text(before)
+            self.assertEqual(self.call("config", "run", "--np", "4")[0], 0)
+            self.assertEqual(pathlib.Path("terngrad.toml").read_text(), after)
+
+    def test_config_of_another_file_reads_and_writes_that_file(self):
+        pathlib.Path("terngrad.toml").write_text("[run]\nnp = 2\n")
+        self.call("--config", "other.toml", "config", "run", "--np", "3")
+        self.assertEqual(pathlib.Path("other.toml").read_text(), "[run]\nnp = 3\n")
+        self.assertEqual(self.call("--config", "other.toml", "config")[1], "[run]\nnp = 3\n")
+        self.assertEqual(pathlib.Path("terngrad.toml").read_text(), "[run]\nnp = 2\n")
 
     def test_words_are_completed(self):
         for typed, expected in (
