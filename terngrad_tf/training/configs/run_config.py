@@ -146,7 +146,7 @@ class SnapshotConfig(Config):
     )
     every_steps: int | None = option(
         None,
-        "Steps between snapshots, instead of --snapshot_per_epoch.",
+        "Steps between snapshots; replaces --snapshot_per_epoch.",
         checks.COUNT,
         name="snapshot_every_steps",
     )
@@ -159,6 +159,19 @@ class SnapshotConfig(Config):
         checks.COUNT,
         name="snapshot_keep_max",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.every_steps is not None:
+            object.__setattr__(self, "per_epoch", None)
+        if not self.are_taken:
+            why = "without snapshots; --snapshot_per_epoch or --snapshot_every_steps takes them"
+            self.refuse_given(("start_epoch", "keep_max"), why)
+
+    @property
+    def are_taken(self) -> bool:
+        """True if the run keeps snapshots."""
+        return self.per_epoch is not None or self.every_steps is not None
 
 
 # Without local steps, other values than the defaults would change nothing.
@@ -238,6 +251,8 @@ class LocalStepsConfig(Config):
         if not self.are_taken:
             why = "without local steps; --sync_every gives them"
             self.refuse_given(_OF_LOCAL_STEPS, why)
+        if not self.overlap:
+            self.refuse_given(("overlap_alpha",), "without overlap; --overlap gives it")
         if self.sync_every % self.fragments:
             raise UserError(
                 f"`fragments` must divide `sync_every`, {self.sync_every}. "

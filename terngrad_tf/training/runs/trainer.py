@@ -193,7 +193,7 @@ def resolved(config: TrainConfig, source: pretrained.Source | None = None) -> Tr
 
 def _snapshots(config, num_examples, every_process):
     """Returns a list of at most one callback that keeps weight snapshots."""
-    if config.snapshots.per_epoch is None and config.snapshots.every_steps is None:
+    if not config.snapshots.are_taken:
         return []
     return [
         SnapshotCheckpoint(

@@ -117,7 +117,7 @@ class OptionsTest(tf.test.TestCase):
         local = set(train_config().local_steps.values())
         self.assertTrue(local.isdisjoint(train_config().identity()))
         self.assertContainsSubset(local, train_config(sync_every=2, overlap=1).identity())
-        self.assertNotIn("overlap_alpha", train_config(sync_every=2, overlap_alpha=0.1).identity())
+        self.assertNotIn("overlap_alpha", train_config(sync_every=2).identity())
         for options, momentum in (
             ({"sync_every": 8}, 0.0),
             ({"sync_every": 32}, 0.5),
@@ -135,7 +135,21 @@ class OptionsTest(tf.test.TestCase):
         ):
             with self.assertRaisesRegex(UserError, f"`{name}` must not .*sync_every.*={value}"):
                 train_config(**{name: value})
+        with self.assertRaisesRegex(UserError, "`overlap_alpha` must not .*--overlap .*=0.1"):
+            train_config(sync_every=2, overlap_alpha=0.1)
         train_config(outer_learning_rate=0.5, outer_momentum=0.1, sync_seconds=1)
+
+    def test_options_of_snapshots_need_snapshots(self):
+        for name in ("snapshot_start_epoch", "snapshot_keep_max"):
+            with self.assertRaisesRegex(UserError, f"`{name}` must not .*every_steps .*{name}=2"):
+                train_config(**{name: 2})
+            for period in ("snapshot_per_epoch", "snapshot_every_steps"):
+                train_config(**{name: 2, period: 3})
+
+    def test_steps_between_snapshots_replace_snapshots_per_epoch(self):
+        options = train_config(snapshot_per_epoch=1.0, snapshot_every_steps=2)
+        self.assertIsNone(options.snapshots.per_epoch)
+        self.assertEqual(options.snapshots.every_steps, 2)
 
     def test_rotation_has_scales_of_its_own(self):
         for kind, needed in (
