@@ -47,8 +47,13 @@ def find_records(
         output_directory: default: "tfrecords" in data_dir.
     """
     train = os.path.join(data_dir, "train")
-    if shards.find_shards(data_dir, "train") or not os.path.isdir(train):
+    if shards.find_shards(data_dir, "train"):
         return data_dir
+    if not os.path.isdir(train):
+        raise DataError(
+            f"`data_dir` must hold train-* files, or a folder train with one folder per class. "
+            f"Received: data_dir={str(data_dir)!r}"
+        )
     output_directory = output_directory or os.path.join(data_dir, RECORDS)
     if all(_is_whole(output_directory, split) for split in _MOST_FILES):
         return output_directory

@@ -60,6 +60,9 @@ class FindRecordsTest(tf.test.TestCase):
         shutil.rmtree(self.root / "val")
         with self.assertRaisesRegex(DataError, "must hold a folder val or validation or"):
             find_records.find_records(str(self.root))
+        for missing in (self.root / "train" / "a", self.root / "nowhere"):
+            with self.assertRaisesRegex(DataError, "must hold train-.*Received: data_dir='/"):
+                find_records.find_records(str(missing))
 
     def test_the_program_prints_only_the_folder(self):
         status, out, _ = programs.call("find_records", self.root)
