@@ -1,11 +1,13 @@
 """Configuration of an evaluation."""
 
 import dataclasses
+import os
 from collections.abc import Callable
 
 from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.config import REQUIRED, Config, configuration, option
 from terngrad_tf.training.configs.data_config import DATASETS, DataConfig
+from terngrad_tf.training.errors import UserError
 
 
 @configuration
@@ -51,3 +53,11 @@ class EvalConfig(Config):
     device: str = option("/gpu:0", "Device; the CPU if the device does not exist.")
     # Called with each run found, see `run_folder.read_run`; raises UserError for a wrong run.
     check_run: Callable = dataclasses.field(default=lambda run: None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if os.path.realpath(self.eval_dir) == os.path.realpath(self.checkpoint_dir):
+            raise UserError(
+                "`eval_dir` must be another folder than `checkpoint_dir`, whose curves have the "
+                f"same names in TensorBoard. Received: eval_dir={os.fspath(self.eval_dir)!r}"
+            )

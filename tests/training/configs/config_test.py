@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import os
 import re
 import sys
 import typing
@@ -99,6 +100,12 @@ class OptionsTest(tf.test.TestCase):
         with self.assertRaisesRegex(UserError, "`fine_tune` must go with `pretrained_model_ch"):
             train_config(fine_tune=True)
         train_config(fine_tune=True, pretrained_model_checkpoint_path="p")
+
+    def test_evaluations_have_a_folder_of_their_own(self):
+        for folder in ("run", "run/", os.path.abspath("run")):
+            with self.assertRaisesRegex(UserError, "`eval_dir` must be another folder .*='run'"):
+                EvalConfig.of(checkpoint_dir=folder, eval_dir="run", data_dir="d")
+        EvalConfig.of(checkpoint_dir="run", eval_dir="run/eval", data_dir="d")
 
     def test_each_worker_needs_an_equal_share_of_the_batch(self):
         with self.assertRaisesRegex(UserError, "`num_nodes` .*num_nodes=33, batch_size=32"):
