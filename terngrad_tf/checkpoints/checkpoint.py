@@ -253,7 +253,7 @@ class Checkpoint(keras.callbacks.Callback):
         if not is_last:
             # All save together; a callback may log the value on the chief alone.
             found = self._gather("end of an epoch", [improves, bool(self.model.stop_training)])
-            improves, is_last = (any(values) for values in zip(*found, strict=True))
+            improves, is_last = (any(told) for told in zip(*found, strict=True))
         if improves or self.save_freq == "epoch" or is_last:
             self._save(values)
             if not is_last:
