@@ -7,6 +7,8 @@ import signal
 from collections.abc import Mapping, Sequence
 
 WORKER, SERVER = "worker", "ps"
+# Names of the variables that tell a process its place; see `variables`.
+PLACE = ("TF_CONFIG", "TERNGRAD_TF_JOB", "TERNGRAD_TF_TASK", "TERNGRAD_TF_LOCAL_RANK")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,12 +42,8 @@ def variables(tasks: Sequence[Task], addresses: Sequence[str], rank: int) -> dic
     own, host = tasks[rank], _host(addresses[rank])
     before = [i for i in range(rank) if tasks[i].job == own.job and _host(addresses[i]) == host]
     config = {"cluster": cluster, "task": {"type": own.job, "index": own.index}}
-    found = {
-        "TF_CONFIG": json.dumps(config),
-        "TERNGRAD_TF_JOB": own.job,
-        "TERNGRAD_TF_TASK": str(own.index),
-        "TERNGRAD_TF_LOCAL_RANK": str(len(before)),
-    }
+    values = json.dumps(config), own.job, str(own.index), str(len(before))
+    found: dict[str, str] = dict(zip(PLACE, values, strict=True))
     # GPUs are the workers'.
     return found if own.job == WORKER else found | {"CUDA_VISIBLE_DEVICES": ""}
 

@@ -211,6 +211,16 @@ class OneMachineTest(tf.test.TestCase):
             config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
             config = json.dumps(config)
             self.assertIn(f"[{rank}] CUDA_VISIBLE_DEVICES={device} TF_CONFIG={config}", lines)
+        # Variables of each worker and of all come beside the table's.
+        for more, expected in (
+            (("--each", "A=1", "--each", "A=2"), ["[0] A=1 {}=4", "[1] A=2 {}=5"]),
+            (("--env", f"{names[0]}=7", "--env", "A=3"), ["[0] A=3 {}=7", "[1] A=3 {}=7"]),
+        ):
+            lines, errors, status = result(
+                start(*only, "--port", str(port), *more, SCRIPT, "environment", "A", names[0])
+            )
+            self.assertEqual(status, 0, errors)
+            self.assertContainsSubset([line.format(names[0]) for line in expected], lines)
         # With several machines, each starts its own processes.
         others = (("198.51.100.1", 0, "198.51.100.1"), ("other", 3, "127.0.0.1"))
         lines, errors, status = result(
@@ -324,6 +334,8 @@ class OneMachineTest(tf.test.TestCase):
                 "`--dry-run` must be given with -np",
             ),
             (["--env", "NOT_SET", SCRIPT], "`--env` must be NAME=VALUE"),
+            (["--env", "TF_CONFIG=x", SCRIPT], "`--env` must not name TF_CONFIG"),
+            (["--each", "TERNGRAD_TF_TASK=1", SCRIPT], "`--each` must not name TERNGRAD_TF_TASK"),
             (["--token-file", token_file, SCRIPT], "must hold a token of 16 to 1000"),
             (["--token-file", "nope", SCRIPT], "nope: No such file"),
         ):

@@ -22,10 +22,12 @@ from terngrad_tf.launcher.coordinator import STATUS_NODE, Coordinator, Plan
 from terngrad_tf.launcher.hosts import Host, consecutive_ports, parse_hosts
 from terngrad_tf.launcher.nodes import LocalNode, LostError
 from terngrad_tf.launcher.output import logs
+from terngrad_tf.launcher.tasks import PLACE
 
 PROGRAM = run_options.PROGRAM
 parser = run_options.parser
 _PASSED = ("TF_", "XLA_", "KERAS_", "TERNGRAD_TF_", "PYTHONPATH")
+_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -66,6 +68,9 @@ def _report_end(result):
 def _run(values, started: Callable[[], None]):
     place = _place(values, os.environ)
     run_options.check(values, place is not None)
+    for flag, entries in (("--env", values.env), ("--each", values.each)):
+        if own := [name for name in map(_name_of, entries) if name in PLACE]:
+            raise ValueError(f"`{flag}` must not name {own[0]}, which terngrad run sets itself")
     devices = rank_table.read_rank_table(values.rank_table) if values.rank_table else []
     nodes = _nodes(values, devices) if place is None else []
     each = _each(values, os.environ, devices, sum(node.slots for node in nodes))
@@ -171,9 +176,8 @@ def _plan(values, environment, each, token):
 
 def _each(values, environment, devices, num_processes):
     """Returns the variables of each worker."""
-    if devices and "CUDA_VISIBLE_DEVICES" not in environment:
-        return [{"CUDA_VISIBLE_DEVICES": str(device.device_id)} for device in devices]
-    count = num_processes - len(parse_addresses("--ps-hosts", values.ps_hosts))
+    servers = parse_addresses("--ps-hosts", values.ps_hosts)
+    count = len(devices) or num_processes - len(servers)
     found: dict[str, list[str]] = {}
     for entry in values.each:
         name, equals, value = entry.partition("=")
@@ -186,7 +190,14 @@ def _each(values, environment, devices, num_processes):
                 f"`--each {name}=...` must be given once for each of the {count} workers."
                 f" Received: {len(given)} times"
             )
+    if devices and _GPUS not in {*environment, *map(_name_of, values.env)}:
+        found.setdefault(_GPUS, [str(device.device_id) for device in devices])
     return [{name: given[i] for name, given in found.items()} for i in range(count)]
+
+
+def _name_of(entry):
+    """Returns the name of a variable given as NAME or NAME=VALUE."""
+    return entry.partition("=")[0]
 
 
 def _token(values):
