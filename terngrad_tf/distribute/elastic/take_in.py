@@ -27,6 +27,7 @@ class TakeInWorkers(keras.callbacks.Callback):
     """
 
     runs_on_all_processes = True
+    model: keras.Model
 
     def __init__(self, strategy: TernGradStrategy, membership: Membership) -> None:
         super().__init__()
