@@ -263,7 +263,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         rows = rows if self.options.sparse_as_dense == "auto" else []
         if not rounded + rows:
             return
-        handshake.compare_models(strategy, gradients, sorted(rounded + rows))
+        self._compare_models(strategy, gradients, rounded + rows)
         context = exchange.ReductionContext.of(strategy)
         check(
             not rows or context.processes is None,
@@ -343,7 +343,7 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
         """
         how = paths, indices, step, finer, self.options.sparse_as_dense == "auto"
         plan = Plan.of(strategy, self.quantization, gradients, local_scales, *how)
-        handshake.compare_models(strategy, plan.first, sorted(plan.rounded + plan.rows))
+        self._compare_models(strategy, plan.first, plan.rounded + plan.rows)
         wire = self._wire_choice.wire(plan.context, plan.job)
         trial = None
         if isinstance(wire, WireTrial):
@@ -370,6 +370,10 @@ class TernaryAllReduce(private.ExactCrossDeviceOps):
             [private.mirrored(sums[i]) for i in every],
             [private.mirrored(noise[i]) if i in noise else None for i in every],
         )
+
+    def _compare_models(self, strategy, gradients, rounded):
+        told = self.quantization.told_float_steps
+        handshake.compare_models(strategy, gradients, sorted(rounded), told)
 
     def _reduce_rows(self, plan):
         """Sums rounded rows; returns the plan with their bytes, sums and noise."""

@@ -8,7 +8,7 @@ import hashlib
 import json
 import pathlib
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -95,7 +95,10 @@ def code_metadata() -> dict[str, Any]:
 
 
 def compare_models(
-    strategy: tf.distribute.Strategy, gradients: Sequence[Any], ternary_positions: Sequence[int]
+    strategy: tf.distribute.Strategy,
+    gradients: Sequence[Any],
+    ternary_positions: Sequence[int],
+    told_float_steps: Callable[[], str],
 ) -> None:
     """Compares the gradients of a model like `compare_processes`, in its first trace.
 
@@ -103,10 +106,14 @@ def compare_models(
         strategy: reduces the gradients.
         gradients: a local tensor or `tf.IndexedSlices` for each.
         ternary_positions: positions of those to be rounded.
+        told_float_steps: returns which steps are float.
     """
     if getattr(strategy, "tasks", None) is None:
         return
-    metadata: dict[str, Any] = {"number of gradients": len(gradients)}
+    metadata: dict[str, Any] = {
+        "number of gradients": len(gradients),
+        "float_steps": told_float_steps(),
+    }
     for position, gradient in enumerate(gradients):
         bits = "ternary" if position in ternary_positions else "float"
         metadata[f"gradient {position}"] = f"{bits} {gradient.dtype.name} {gradient.shape}"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +20,9 @@ TERNARY_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 LOGITS, AUXILIARY = "logits", "aux"
 # Exceeds the number of vectors of tensors that are rotated together.
 _MOST_VECTORS = 32
+# Steps for which processes compare `float_steps`.
+_COMPARED_STEPS = (*range(128), *(2**power + i for power in range(8, 24) for i in (-1, 0, 1)))
+_MOST_CHANGES = 4
 # The noise of larger scales might overflow float32.
 _LARGEST_NOISY_SCALE = 2.0**56
 
@@ -131,6 +135,39 @@ class Quantization(QuantizationOptions):
             and max(gradient.shape.num_elements(), 1) >= self.min_size
             and (self.quantize_logits or not self.is_of_logits(paths[position]))
         ]
+
+    def told_float_steps(self) -> str:
+        """Returns which of some steps are float, as text that processes compare; "" for none.
+
+        Example:
+        >>> Quantization(float_steps=lambda step: step < 5).told_float_steps()
+        'float from step 0, rounded from step 5'
+        """
+        if self.float_steps is None:
+            return ""
+        decide = tf.function(self.float_steps)
+
+        @tf.function(autograph=False)
+        def decide_all():
+            def of_step(step):
+                return tf.convert_to_tensor(decide(step), tf.bool)
+
+            return tf.map_fn(
+                of_step, tf.constant(_COMPARED_STEPS, tf.int64), fn_output_signature=tf.bool
+            )
+
+        with tf.init_scope():
+            are_float = decide_all().numpy().tolist()
+        changes = [
+            f"{'float' if is_float else 'rounded'} from step {step}"
+            for step, before, is_float in zip(
+                _COMPARED_STEPS, [None, *are_float], are_float, strict=False
+            )
+            if is_float != before
+        ]
+        rest = changes[_MOST_CHANGES:]
+        more = [hashlib.sha256("".join(rest).encode()).hexdigest()[:8]] if rest else []
+        return ", ".join(changes[:_MOST_CHANGES] + more)
 
     def rotation(
         self, shapes: Sequence[Sequence[int]], num_replicas: int

@@ -46,6 +46,8 @@ REFUSED = {
     "own loop": "optimizers differ: nesterov is true on worker 0 but false on worker 1",
     "gradients": r'models differ: gradient 0 is "float float32 \(4,\)" on worker 0'
     r' but "float float32 \(5,\)" on worker 1.*',
+    "float steps": 'models differ: float_steps is "float from step 0, rounded from step 2" on'
+    ' worker 0 but "float from step 0, rounded from step 3" on worker 1',
 }
 METHOD = (
     "the processes wait for each other at different places: worker 0 in `fit`,"

@@ -129,6 +129,7 @@ def refused(strategy, own):
         ),
         "own loop": lambda: loop(strategy, sgd(nesterov=own(True, False), momentum=0.9)),
         "gradients": lambda: loop(strategy, sgd(), own(4, 5)),
+        "float steps": lambda: loop(with_float_steps(own(2, 3)), sgd()),
     }
     for name, case in cases.items():
         try:
@@ -144,6 +145,11 @@ def adversaries(strategy, momentum=0.9, loss="mse", **own):
         model = Adversaries([keras.layers.Dense(2)])
         model.compile(sgd(momentum=momentum)(), optimizer="sgd", loss=loss, **own)
     return model
+
+
+def with_float_steps(count):
+    quantization = terngrad_tf.Quantization(float_steps=lambda step: step < count)
+    return terngrad_tf.TernGradStrategy(quantization=quantization)
 
 
 def loop(strategy, make_optimizer, size=4):
