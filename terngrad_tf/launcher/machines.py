@@ -22,6 +22,8 @@ from terngrad_tf.launcher.nodes import (
 )
 
 _NOT_COPIED = (".git", ".venv*", "__pycache__")
+# Status of GNU tar: a file changed meanwhile, such as the log of a run.
+_CHANGED = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +138,7 @@ def copy_folder(host: Host, options: Sequence[str]) -> None:
     )
     if packing.stdout is not None:
         packing.stdout.close()
-    if packing.wait() or sending.returncode:
+    if packing.wait() not in (0, _CHANGED) or sending.returncode:
         told = sending.stderr.decode("utf-8", "replace").strip().splitlines()
         why = told[-1] if told else "tar failed"
         if sending.returncode == ENDED_BY_SSH:

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import queue
+import shutil
 import sys
 import tempfile
 import unittest
@@ -12,6 +13,7 @@ import pytest
 
 from terngrad_tf.launcher.check import check
 from terngrad_tf.launcher.hosts import Host
+from terngrad_tf.launcher.machines import copy_folder
 from terngrad_tf.launcher.nodes import SshNode
 
 # Prints a greeting, then runs the command after `-- HOST`, with a part of its input.
@@ -22,13 +24,19 @@ shift 2
 {input} sh -c "$*"
 """
 
+# Ends as if a file had changed while it was packed.
+TAR = """#!/bin/sh
+{tar} "$@" || exit 2
+case "$1" in -c*) exit 1;; esac
+"""
+
 
 class SshTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.ssh = pathlib.Path(folder.name, "ssh")
+        self.folder = pathlib.Path(folder.name)
         root = str(pathlib.Path(__file__).resolve().parents[2])
         variables = {"PATH": f"{folder.name}:{os.environ['PATH']}", "PYTHONPATH": root}
         environment = mock.patch.dict(os.environ, variables)
@@ -36,8 +44,12 @@ class SshTest(unittest.TestCase):
         self.addCleanup(environment.stop)
 
     def write(self, of_input):
-        self.ssh.write_text(SSH.format(input=of_input), encoding="utf-8")
-        self.ssh.chmod(0o755)
+        self.write_program("ssh", SSH.format(input=of_input))
+
+    def write_program(self, name, text):
+        path = self.folder / name
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755)
 
     def test_a_greeting_that_is_a_number_is_no_message(self):
         self.write("exec")
@@ -51,6 +63,13 @@ class SshTest(unittest.TestCase):
         self.assertEqual(list(found.machines), ["there"])
         (fault,) = found.faults
         self.assertIn("there: the connection ended", fault)
+
+    def test_a_folder_in_which_a_file_changes_is_copied(self):
+        self.write("")
+        self.write_program("tar", TAR.format(tar=shutil.which("tar")))
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(tempfile.mkdtemp(dir=self.folder))
+        copy_folder(Host("there"), [])
 
 
 if __name__ == "__main__":
