@@ -314,7 +314,11 @@ class Checkpoint(keras.callbacks.Callback):
             return
         self._tried_step = self._position.step
         state = self._model_state()
-        if (path := state.not_finite()) is not None:
+        path = state.not_finite()
+        if state.has_own:
+            # Statistics of processes differ between exchanges; all save together.
+            path = next(filter(None, self._gather("non-finite variable", path)), None)
+        if path is not None:
             _logger.warning("not saved at step %d: %s is not finite", self._position.step, path)
             return
         self._saved_step = self._position.step

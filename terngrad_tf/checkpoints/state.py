@@ -55,6 +55,11 @@ class ModelState:
             self._own[_SUMS] = ReplicaState(strategy, [variable.value for variable in sums])
         self._sums = sums
 
+    @property
+    def has_own(self) -> bool:
+        """True if replicas have variables of their own."""
+        return bool(self._own)
+
     def collect(self, saves: bool) -> tuple[dict[str, np.ndarray], dict[str, str]] | None:
         """Returns arrays and variables' paths by key, or None if not `saves`.
 

@@ -102,6 +102,16 @@ class ClusterTest(tf.test.TestCase):
         best = Checkpoint(os.path.join(folder, "diloco"), monitor="distance").best
         self.assertEqual(files.describe(best).position.epoch, 2)
 
+    @pytest.mark.slow
+    def test_what_is_not_finite_on_one_process_is_saved_by_none(self):
+        folder = os.path.join(self.get_temp_dir(), "poisoned")
+        options = {"optimizers": ["diloco"], "folder": folder, "poisoned": 1}
+        _, statuses, outputs = self.start("poisoned", **options)
+        self.assertEqual(statuses, [0, 0], outputs)
+        self.assertEqual(files.find(os.path.join(folder, "diloco")), [])
+        for output in outputs:
+            self.assertIn("not saved at step 2: ", output)
+
     @pytest.mark.long
     def test_a_chief_without_its_newest_checkpoint_takes_the_copy(self):
         root = pathlib.Path(self.get_temp_dir()) / "copies"

@@ -58,6 +58,14 @@ class Logged(keras.callbacks.Callback):
         logs[self.name] = abs(epoch - 1)
 
 
+class Poison(keras.callbacks.Callback):
+    """Makes a statistic NaN after the first batch."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        mean = self.model.layers[1].moving_mean
+        mean.assign(np.nan * mean.numpy())
+
+
 def examples():
     return tf.data.Dataset.from_tensor_slices((X, Y))
 
@@ -135,6 +143,7 @@ def main(
     number=None,
     num_copies=0,
     monitor=None,
+    poisoned=None,
     **strategy,
 ):
     """Trains with each optimizer; returns their values.
@@ -147,6 +156,7 @@ def main(
             `number`. Default: no signal.
         number: number of a signal.
         num_copies, monitor: arguments of `Checkpoint`; the chief alone logs the monitored value.
+        poisoned: index of a process whose statistics become NaN in the last optimizer's run.
         **strategy: arguments of `TernGradStrategy`.
     """
     strategy, results, renamed = terngrad_tf.TernGradStrategy(**strategy), {}, []
@@ -164,6 +174,8 @@ def main(
             callbacks.append(terngrad_tf.Checkpoint(place, 2, **options))
             if monitor and strategy.is_chief:
                 callbacks.insert(0, Logged(monitor))
+        if poisoned == strategy.process_index and name == optimizers[-1]:
+            callbacks.insert(0, Poison())
         if after and name == optimizers[-1]:
             callbacks.append(Stop(after, number))
         model = make(strategy, name)
