@@ -366,7 +366,7 @@ class FolderTest(tf.test.TestCase):
         self.assertEqual(self.names(), [])
 
     def test_the_end_of_training_that_a_callback_stops_is_saved_or_reported(self):
-        stop = keras.callbacks.EarlyStopping("loss", patience=0, min_delta=1e9)
+        stop = keras.callbacks.EarlyStopping("loss", patience=0, min_delta=10**9)
         for name, order in (("before", 1), ("after", -1)):
             folder = self.folder / name
             callbacks = [stop, Checkpoint(folder, 3)][::order]
