@@ -87,9 +87,15 @@ def reading(path: str) -> Iterator[None]:
         UserError: the file is damaged, or of something else.
     """
     try:
-        for part in glob.glob(f"{glob.escape(str(path))}*"):
-            if part in (path, f"{path}.index") or part.startswith(f"{path}.data-"):
-                open_regular(part).close()
+        parts = [
+            part
+            for part in glob.glob(f"{glob.escape(str(path))}*")
+            if part in (path, f"{path}.index") or part.startswith(f"{path}.data-")
+        ]
+        if not parts:
+            raise UserError(f"{path} is missing: bring its files back, or take another folder")
+        for part in parts:
+            open_regular(part).close()
         yield
     except UserError:
         raise

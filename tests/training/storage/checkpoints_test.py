@@ -50,6 +50,14 @@ class CheckpointsTest(tf.test.TestCase):
             file.write_bytes(whole)
         checkpoints.restore(self.checkpoint, self.path)
 
+    def test_a_checkpoint_that_the_list_names_but_is_gone_is_called_missing(self):
+        for path in self.folder.glob("model.ckpt-7.*"):
+            path.unlink()
+        manager = checkpoints.make_manager(self.checkpoint, self.folder, 2)
+        line = f"^{self.path} is missing: bring its files back, or take another folder$"
+        with self.assertRaisesRegex(UserError, line):
+            checkpoints.resume(manager)
+
     def test_tensorflow_warns_of_no_damage_behind_the_error(self):
         file = pathlib.Path(f"{self.path}.data-00000-of-00001")
         other = {"more": tf.Variable(1.0)}
