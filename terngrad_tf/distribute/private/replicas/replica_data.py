@@ -77,7 +77,10 @@ def _is_sum_of_examples(tensor):
 
 def _reduces_first_axis(op):
     axes, rank = tf.get_static_value(op.inputs[1]), op.inputs[0].shape.rank
-    return axes is not None and (0 in axes.ravel() or (rank is not None and -rank in axes.ravel()))
+    if axes is None:
+        # All axes of a tensor of unknown rank.
+        return op.inputs[1].op.type == "Range"
+    return 0 in axes.ravel() or (rank is not None and -rank in axes.ravel())
 
 
 def _is_summed_when_read(tensor):
