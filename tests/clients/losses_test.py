@@ -134,6 +134,56 @@ def losses_of_sequences(strategy):
     return fit(model, numbers(12, 6, 4), np.arange(24).reshape(12, 2) % 4 + 1, batch_size=6)
 
 
+class AddsLoss(layers.Layer):
+    """Adds a loss of the kind that it is told."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        self.loss = keras.losses.MeanAbsoluteError()
+
+    def call(self, x):
+        squares = keras.ops.square(x)
+        added = {
+            "of each example": lambda: keras.ops.sum(squares, axis=-1, keepdims=True),
+            "sums": lambda: keras.ops.sum(squares) - 2.0 * keras.ops.sum(squares, axis=0),
+            "sum over the size": lambda: (
+                keras.ops.sum(squares) / keras.ops.cast(keras.ops.shape(x)[0], "float32")
+            ),
+            "means": lambda: keras.ops.mean(squares, axis=0),
+            "loss of Keras": lambda: 3 * self.loss(keras.ops.ones_like(x), x) + self.loss(x, 2 * x),
+        }
+        self.add_loss(0.1 * added[self.kind]())
+        return x
+
+
+class OwnComputedLoss(keras.Model):
+    """Trains on what `compute_loss` returns, and shows it."""
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(*data, self(data[0], training=True))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        return {"loss": loss}
+
+
+def added_losses(kind_of_model, num_examples, kinds):
+    def program(strategy):
+        with strategy.scope():
+            inputs = keras.Input([3])
+            x = layers.Dense(2)(inputs)
+            for kind in kinds:
+                x = AddsLoss(kind)(x)
+            model = kind_of_model(inputs, layers.Dense(1)(x))
+            model.compile(keras.optimizers.SGD(0.01), "mse")
+        x, y = numbers(num_examples, 3), numbers(num_examples, 1, seed=1)
+        return fit(model, x, y, batch_size=6, validation_data=(x, y))
+
+    program.__name__ = f"added_losses_of_{num_examples}_examples_in_{kind_of_model.__name__}"
+    return program
+
+
 class LossesTest(ClientTest):
     num_replicas = (3,)
 
@@ -147,6 +197,10 @@ class LossesTest(ClientTest):
                 overlap_of_equal_parts,
                 losses_of_sequences,
                 losses_of_each_example,
+                # Parts of known and of unknown length, the last with an empty one.
+                added_losses(keras.Model, 12, ["of each example", "sums", "sum over the size"]),
+                added_losses(keras.Model, 13, ["sums", "means", "loss of Keras"]),
+                added_losses(OwnComputedLoss, 13, ["of each example", "loss of Keras"]),
             ]
         )
 

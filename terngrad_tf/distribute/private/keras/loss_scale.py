@@ -11,7 +11,11 @@ import tensorflow as tf
 
 from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
 from terngrad_tf.distribute.private.patches import patch
-from terngrad_tf.distribute.private.replicas.replica_data import differs, is_mean_of_examples
+from terngrad_tf.distribute.private.replicas.replica_data import (
+    differs,
+    is_mean_of_examples,
+    is_sum_of_own_examples,
+)
 
 # With two replicas, one half may be part of the loss, as for squares.
 _FEWEST_FOR_TWICE = 3
@@ -28,6 +32,32 @@ def note_scaled(loss: tf.Tensor) -> tf.Tensor:
     if tf.is_symbolic_tensor(loss):
         loss._is_scaled_by_keras = True
     return loss
+
+
+def is_scaled(loss: tf.Tensor) -> bool:
+    """Returns True if Keras has divided a loss, or all its terms, by the number of replicas."""
+    return _all_terms(loss, lambda term: hasattr(term, "_is_scaled_by_keras"))
+
+
+def is_sum(loss: tf.Tensor, process_group: Any) -> bool:
+    """Returns True if all terms of a loss are sums over the replica's examples, or multiples."""
+    return _all_terms(loss, lambda term: is_sum_of_own_examples(term, process_group))
+
+
+def _all_terms(loss, holds):
+    """Returns True if a property holds for all terms of a loss, but for their factors.
+
+    A quotient is no term: a sum divided by the number of examples is a mean.
+    """
+    op = loss.op
+    if holds(loss):
+        return True
+    if op.type in (*_SAME_SCALE, "Sum"):
+        return _all_terms(op.inputs[0], holds)
+    if op.type in _SUMS:
+        return all(_all_terms(term, holds) for term in op.inputs)
+    scaled = _scaled(op, 1.0) if op.type == "Mul" else []
+    return bool(scaled) and _all_terms(scaled[0][0], holds)
 
 
 def warn_of_scale(optimizer: Any, gradients: Any) -> None:

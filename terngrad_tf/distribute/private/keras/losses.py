@@ -7,12 +7,13 @@ import tensorflow as tf
 from keras.src.losses import loss as keras_loss
 from keras.src.trainers import compile_utils
 
-from terngrad_tf.distribute.private.keras.loss_scale import note_scaled
+from terngrad_tf.distribute.private.keras.loss_scale import is_scaled, is_sum, note_scaled
 from terngrad_tf.distribute.private.keras.step_results import (
     losses_are_means,
     weighted_numbers,
     with_scaled_gradient,
 )
+from terngrad_tf.distribute.private.keras_names import BaseTrainer, TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.padding import current_padding
 from terngrad_tf.distribute.private.strategies.strategies import is_own
@@ -40,6 +41,28 @@ def _unscale(stock, value):
         return value
     share = _share()
     return stock(value) if share is None else value / tf.cast(share, value.dtype)
+
+
+@patch(TensorFlowTrainer, "_aggregate_additional_loss")
+def _add_layers_loss(stock, self, loss):
+    """Lets a loss that a layer adds be a sum over examples, or a loss of Keras.
+
+    Keras takes each for a mean: it divides a sum by the number of replicas, and its own losses
+    twice. Eager tensors do not tell what they are.
+    """
+    if not _in_own_replica() or not tf.is_symbolic_tensor(loss):
+        return stock(self, loss)
+    total = BaseTrainer._aggregate_additional_loss(self, loss)
+    if is_scaled(total):
+        return note_scaled(total)
+    if is_sum(total, tf.distribute.get_strategy().extended.process_group):
+        share = _share()
+        if share is None:
+            total = total * tf.distribute.get_strategy().num_replicas_in_sync
+        else:
+            # The share of a replica without examples is 0.
+            total = tf.math.divide_no_nan(total, tf.cast(share, total.dtype))
+    return keras_loss.scale_loss_for_distribution(total)
 
 
 def _share():

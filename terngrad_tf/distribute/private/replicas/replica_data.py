@@ -1,5 +1,6 @@
 """Finds out whether the values that replicas write may differ, except for means over examples."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -25,6 +26,11 @@ def differs(value: Any, process_group: Any, *, but_for_means: bool = False) -> b
         but_for_means: True if means over a replica's examples count as equal: the mean over
             replicas is right for values linear in them, as exponential averages are.
     """
+    return next(_own_sources(value, process_group, but_for_means), None) is not None
+
+
+def _own_sources(value: Any, process_group: Any, but_for_means: bool) -> Iterator[tf.Tensor]:
+    """Yields the tensors by which a replica's value may differ: see `differs`."""
     if isinstance(value, tf.Variable | values.DistributedValues):
         value = tf.convert_to_tensor(value)
     by_segments = replicas.in_segment()
@@ -34,25 +40,25 @@ def differs(value: Any, process_group: Any, *, but_for_means: bool = False) -> b
         # Eager tensors are the same for all.
         if id(tensor) in seen or not tf.is_symbolic_tensor(tensor):
             if _is_summed_when_read(tensor):
-                return True
+                yield tensor
             continue
         seen.add(id(tensor))
         if replicas.is_shared_tensor(tensor) or (but_for_means and is_mean_of_examples(tensor)):
             continue
         if replicas.is_own_tensor(tensor):
-            return True
+            yield tensor
+            continue
         if by_segments and process_group is None and not _is_in_segment(tensor.graph):
             continue
         outside = _captured(tensor)
         if outside is not None:
             pending.append(outside)
         elif tensor.op.type == "Placeholder" or _has_state(tensor.op):
-            return True
+            yield tensor
         elif tensor.op.type == "IdentityN":
             pending.append(tensor.op.inputs[tensor.value_index])
         else:
             pending += tensor.op.inputs
-    return False
 
 
 def is_mean_of_examples(tensor: tf.Tensor) -> bool:
@@ -66,6 +72,22 @@ def is_mean_of_examples(tensor: tf.Tensor) -> bool:
         return False
     numerator, denominator = op.inputs
     return _is_sum_of_examples(numerator) and _is_sum_of_examples(denominator)
+
+
+def is_sum_of_own_examples(tensor: tf.Tensor, process_group: Any) -> bool:
+    """Returns True for a sum over a replica's examples, none of them a mean over examples.
+
+    Args:
+        tensor: tensor of the graph of the replicas' function.
+        process_group: as in `differs`.
+    """
+    if tensor.op.type != "Sum" or not _reduces_first_axis(tensor.op):
+        return False
+    summands = tensor.op.inputs[0]
+    sources = list(_own_sources(summands, process_group, but_for_means=True))
+    # The first axis may be another, such as that of a matrix of correlations.
+    lengths = {source.shape[0] for source in sources if source.shape.rank}
+    return bool(sources) and (not summands.shape.rank or summands.shape[0] in {None, *lengths})
 
 
 def _is_sum_of_examples(tensor):
