@@ -184,6 +184,36 @@ def added_losses(kind_of_model, num_examples, kinds):
     return program
 
 
+def networks():
+    """A teacher and a student."""
+    x = keras.Input([3])
+    return [keras.Model(x, layers.Dense(4)(layers.Dense(5, name="features")(x))) for _ in range(2)]
+
+
+def losses_of_distillation(strategy):
+    distillation = keras.distillation
+    features = {f"{name}_layer_name": "features" for name in ("teacher", "student")}
+    results = []
+    for student_loss_weight in (0.0, 0.3):
+        with strategy.scope():
+            teacher, student = networks()
+            model = distillation.Distiller(
+                teacher,
+                student,
+                [
+                    distillation.LogitsDistillation(temperature=2.0),
+                    distillation.FeatureDistillation(keras.losses.MeanSquaredError(), **features),
+                ],
+                student_loss_weight=student_loss_weight,
+            )
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(keras.optimizers.SGD(0.1), loss)
+        targets = np.arange(15) % 4
+        data = (numbers(15, 3), targets)
+        results.append(fit(model, *data, validation_data=data))
+    return results
+
+
 class LossesTest(ClientTest):
     num_replicas = (3,)
 
@@ -197,10 +227,18 @@ class LossesTest(ClientTest):
                 overlap_of_equal_parts,
                 losses_of_sequences,
                 losses_of_each_example,
+            ]
+        )
+
+    @pytest.mark.slow
+    def test_losses_that_layers_add_and_of_distillation_are_those_of_whole_batches(self):
+        self.assert_same_without_strategy(
+            [
                 # Parts of known and of unknown length, the last with an empty one.
                 added_losses(keras.Model, 12, ["of each example", "sums", "sum over the size"]),
                 added_losses(keras.Model, 13, ["sums", "means", "loss of Keras"]),
                 added_losses(OwnComputedLoss, 13, ["of each example", "loss of Keras"]),
+                losses_of_distillation,
             ]
         )
 

@@ -1,6 +1,7 @@
 """Scales Keras' losses: a replica's loss is its part of the loss of the whole batch."""
 
 import contextlib
+import threading
 
 import keras
 import tensorflow as tf
@@ -19,6 +20,8 @@ from terngrad_tf.distribute.private.replicas.padding import current_padding
 from terngrad_tf.distribute.private.strategies.strategies import is_own
 from terngrad_tf.distribute.steps.contexts import optimizer_of_local_step
 
+_state = threading.local()
+
 
 @patch(keras_loss, "scale_loss_for_distribution")
 def _scale(stock, value):
@@ -26,6 +29,8 @@ def _scale(stock, value):
 
     Keras divides by the number of replicas, wrong for batches that do not divide evenly.
     """
+    if getattr(_state, "are_terms", False):
+        return value
     share = _share()
 
     def scale(value):
@@ -87,6 +92,20 @@ def _scale_scalar(stock, self, y_true, y_pred):
     if not is_reduced or not _in_own_replica():
         return value
     return keras_loss.scale_loss_for_distribution(value)
+
+
+@patch(keras.distillation.Distiller, "compute_loss")
+def _scale_total(stock, self, *args, **kwargs):
+    """Scales the total of a student's losses; Keras scales those of its terms that are `Loss`es."""
+    if not _in_own_replica():
+        return stock(self, *args, **kwargs)
+    _state.are_terms = True
+    try:
+        with weighted_numbers(self.metrics):
+            total = stock(self, *args, **kwargs)
+    finally:
+        _state.are_terms = False
+    return keras_loss.scale_loss_for_distribution(total)
 
 
 @patch(tf.nn, "compute_average_loss")
