@@ -232,10 +232,14 @@ def _some_rows(adapter):
     return keras.tree.map_structure(rows, array_slicing.convert_to_sliceable(adapter._inputs))
 
 
-def first_batch(iterator: keras_tf_trainer.TFEpochIterator) -> Any:
+def first_batch(iterator: keras_tf_trainer.TFEpochIterator, is_built: bool) -> Any:
     """Returns data for building a model without taking a batch from the data, or None.
 
     Generators cannot repeat a batch, and a shuffle advances to its next order.
+
+    Args:
+        iterator: the data.
+        is_built: True if only losses and metrics are to be built, which need no lengths of axes.
     """
     adapter = iterator.data_adapter
     if isinstance(adapter, ClusterAdapter):
@@ -244,7 +248,8 @@ def first_batch(iterator: keras_tf_trainer.TFEpochIterator) -> Any:
         return _first_batch(adapter)
     specs = tf.nest.map_structure(_spec_of_replica, iterator._distributed_dataset.element_spec)
     is_known = all(
-        isinstance(spec, tf.TensorSpec) and spec.shape[1:].is_fully_defined()
+        isinstance(spec, tf.TensorSpec)
+        and (spec.shape[1:].is_fully_defined() or (is_built and spec.shape.rank is not None))
         for spec in tf.nest.flatten(specs)
     )
     return specs if is_known else None

@@ -236,7 +236,7 @@ def _build_on_own_batch(stock, self, iterator=None, data_batch=None):
     if type(self).call is keras.Model.call:
         return None
     if iterator is not None:
-        data_batch = first_batch(iterator)
+        data_batch = first_batch(iterator, all(layer.built for layer in self._flatten_layers()))
     if iterator is not None and data_batch is None:
         for _, _, batches in iterator:
             data_batch = tf.nest.map_structure(lambda v: local_tensors(v)[0], next(batches))

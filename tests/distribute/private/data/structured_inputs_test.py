@@ -105,7 +105,29 @@ def trained(function, x, strategy=None):
     return [*(weight.numpy() for weight in model.weights), loss, predicted]
 
 
+def trained_on_windows(strategy=None):
+    """Weights after training on shuffled windows, of a length that the data set does not state."""
+    series = np.sin(np.arange(30, dtype=np.float32))[:, None]
+    windows = keras.utils.timeseries_dataset_from_array(
+        series[:-5], series[5:], sequence_length=5, batch_size=8, shuffle=True, seed=1
+    )
+    with in_scope(strategy):
+        initializer = keras.initializers.GlorotUniform(seed=1)
+        layers = [keras.Input([5, 1]), keras.layers.Flatten()]
+        model = keras.Sequential([*layers, keras.layers.Dense(1, kernel_initializer=initializer)])
+        model.compile(keras.optimizers.SGD(0.1), "mse", metrics=["mae"])
+    model.fit(windows, epochs=2, verbose=0)
+    return model.get_weights()
+
+
 class StructuredInputsTest(tf.test.TestCase, parameterized.TestCase):
+    def test_shuffles_of_data_with_unknown_lengths_have_the_orders_of_plain_keras(self):
+        keras.utils.set_random_seed(1)
+        expected = trained_on_windows()
+        keras.utils.set_random_seed(1)
+        weights = trained_on_windows(TernGradStrategy(2, grad_bits=32))
+        self.assertAllClose(weights, expected, rtol=1e-5, atol=1e-6)
+
     @parameterized.named_parameters((name, name) for name in CASES if name not in RAGGED)
     def test_models_train_as_in_plain_keras(self, name):
         self.check(name, 4)
