@@ -1,4 +1,7 @@
-"""Checks that objects used under a strategy were made in its scope; Keras 3 does not check."""
+"""Checks that objects used under a strategy were made in its scope and by Keras 3.
+
+Keras 3 does not check.
+"""
 
 import warnings
 import weakref
@@ -6,7 +9,7 @@ import weakref
 import keras
 import tensorflow as tf
 from keras.src.optimizers import base_optimizer as keras_base_optimizer
-from tensorflow.python.distribute import values
+from tensorflow.python.distribute import distribute_lib, values
 
 from terngrad_tf.distribute.private.keras_names import BaseTrainer, TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
@@ -18,6 +21,8 @@ _ADVICE = (
     "Build the model, and make what `compile` gets (optimizer, metrics), inside"
     " `with strategy.scope():`"
 )
+# Modules of optimizers whose gradients no op sees: of Keras 2 and TensorFlow 1.
+_OTHER_OPTIMIZERS = ("tf_keras.src.optimizers.", "tensorflow.python.training.optimizer")
 # Strategies not yet used for training or evaluation.
 _unused = weakref.WeakSet()
 
@@ -87,6 +92,18 @@ def _refuse_from_outside(stock, self, *args, **kwargs):
             f"The optimizer {self.name!r} was made outside of the scope of the strategy. {_ADVICE}"
         )
     return stock(self, *args, **kwargs)
+
+
+@patch(distribute_lib.ReplicaContextBase, "merge_call")
+def _refuse_other_optimizers(stock, self, merge_fn, args=(), kwargs=None):
+    """Refuses optimizers of other libraries, whose gradients would travel as floats in silence."""
+    module = getattr(merge_fn, "__module__", None) or ""
+    if module.startswith(_OTHER_OPTIMIZERS) and gradient_ops(self.strategy) is not None:
+        raise ValueError(
+            "The optimizer must be one of Keras 3, whose gradients can travel as codes. Received:"
+            f" an optimizer of {module}. `tf.keras` is Keras 3 if TF_USE_LEGACY_KERAS is not set"
+        )
+    return stock(self, merge_fn, args, kwargs)
 
 
 @patch(keras.Variable, "__init__")

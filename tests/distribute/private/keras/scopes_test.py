@@ -56,6 +56,25 @@ class ScopesTest(tf.test.TestCase):
             else:
                 self.fitted(model)
 
+    def test_optimizers_of_keras_2_and_of_tensorflow_1_are_refused(self):
+        with self.strategy.scope():
+            variable = tf.Variable([1.0])
+            optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+
+        def update_of_keras_2(strategy):
+            del strategy
+
+        update_of_keras_2.__module__ = "tf_keras.src.optimizers.optimizer"
+        steps = (
+            lambda: optimizer.apply_gradients([(tf.ones([1]), variable)]),
+            lambda: tf.distribute.get_replica_context().merge_call(update_of_keras_2),
+        )
+        for step in steps:
+            for compiled in (step, tf.function(step)):
+                with self.assertRaisesRegex(ValueError, "The optimizer must be one of Keras 3"):
+                    self.strategy.run(compiled)
+        self.assertAllEqual(variable, [1.0])
+
     def test_an_optimizer_or_a_metric_made_outside_is_refused(self):
         optimizer, metric = keras.optimizers.Adam(), keras.metrics.MeanAbsoluteError()
         with self.strategy.scope():
