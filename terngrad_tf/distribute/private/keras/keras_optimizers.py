@@ -152,6 +152,27 @@ def _note_update(stock, self, grads, trainable_variables):
         return stock(self, mask_gradients(grads), trainable_variables)
 
 
+@patch(_Optimizer, "_overwrite_variables_directly_with_gradients")
+def _overwrite_with_maxima(stock, self, grads, vars):
+    """Overwrites maxima that float8 layers keep with those of all replicas' examples.
+
+    Keras takes the maximum over accumulated steps, too.
+    """
+    replica_context = tf.distribute.get_replica_context()
+    is_shared = replica_context is not None and is_own(replica_context.strategy)
+    if not is_shared or updates_are_local():
+        return stock(self, grads, vars)
+
+    def maximum(gradient):
+        return tf.reduce_max(replica_context.all_gather(gradient[tf.newaxis], axis=0), axis=0)
+
+    grads = [
+        maximum(g) if g is not None and getattr(v, "overwrite_with_gradient", False) else g
+        for g, v in zip(grads, vars, strict=True)
+    ]
+    return stock(self, grads, vars)
+
+
 @patch(_Optimizer, "_clip_gradients")
 def _clip_the_sum(stock, self, grads):
     """Exchanges gradients before clipping; see the module's docstring."""
