@@ -289,7 +289,8 @@ class Checkpoint(keras.callbacks.Callback):
             if not model.built:
                 raise ValueError(
                     "`Checkpoint` must know the model's weights to restore them: build the model"
-                    f" before `fit`, by an `Input` or a call. Received: {model.name}, not built"
+                    " before `fit`, by an `Input`, or by a method `call` and a call of the model."
+                    f" Received: {model.name}, not built"
                 )
             if not model.optimizer.built:
                 with self._strategy.scope():

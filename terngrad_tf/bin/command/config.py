@@ -96,6 +96,8 @@ def _table(command, words):
         if word.startswith("-") and off is not None and off.can_be_off and not equals:
             table[off.name] = False
             continue
+        if word in ("--help", "-h"):
+            raise ValueError(f"terngrad {command} --help tells its options")
         if not word.startswith("-") or option is None:
             names = [f"--{name}" for name in known]
             hint = did_you_mean(f"--{name}", names)

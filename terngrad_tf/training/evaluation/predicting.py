@@ -97,7 +97,8 @@ def predict(config: PredictConfig, paths: Sequence[str | os.PathLike[str]]) -> l
     if bad:
         for fault in bad.values() if len(bad) > 1 else ():
             say(fault)
-        raise DataErrors(bad.values(), f"the other {len(found)} images were classified")
+        advice = f"the other {len(found)} images were classified" if found else ""
+        raise DataErrors(bad.values(), advice)
     return found
 
 

@@ -187,6 +187,7 @@ class TerngradTest(unittest.TestCase):
         for words, pattern in (
             (["mnist_train", "--batch_sise", "3"], "no option '--batch_sise'.*--batch_size"),
             (["mnist_train", "word"], "no option 'word'"),
+            (["mnist_train", "--help"], "terngrad mnist_train --help tells its options"),
             (["mnist_train", "--seed"], "--seed must be followed by a value"),
             (["mnist_train", "--rotate=2"], "--rotate must be True or False"),
             (["mnist_trian", "--seed", "3"], "no command 'mnist_trian' .*mnist_train"),

@@ -105,6 +105,8 @@ class PredictingTest(tf.test.TestCase):
             self.assertEqual(told, [str(within / f"{i}.PNG") for i in range(3)])
             found = self.probabilities(True)[:3]
             self.assertAllClose([float(r["probability"]) for r in rows], found.max(1), atol=2e-6)
+        _, _, err = self.predict(broken)
+        self.assertNotIn("classified", err)
 
     def test_images_are_shown_to_the_network_upright(self):
         path = self.root / "turned.jpg"
