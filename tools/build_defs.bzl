@@ -30,6 +30,7 @@ TESTS = [
     "tests/bin/common",
     "tests/checkpoints",
     "tests/clients",
+    "tests/clients/losses",
     "tests/clients/state",
     "tests/clients/two_processes",
     "tests/common",

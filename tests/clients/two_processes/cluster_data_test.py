@@ -3,11 +3,13 @@
 import pathlib
 import sys
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests import runs
+from tests.clients.losses import masked_cases
 from tests.clients.two_processes.cluster_data_cases import IDS, KINDS, train, use_single_batches
 from tests.distribute import processes
 
@@ -60,6 +62,7 @@ class ClusterDataTest(ClusterTest):
         "orders": {"only": ["arrays", "a shuffled data set", "a PyDataset after a drift"]},
         "own": {"only": ["a generator", "policy"]},
         "kept": {},
+        "masked": {},
         "refused": {},
         "single_batches": {},
     }
@@ -75,6 +78,14 @@ class ClusterDataTest(ClusterTest):
 
     def test_arrays_of_which_batches_are_views_do_not_change(self):
         self.assertEqual(self.both("kept"), {"evaluate": 0, "fit": 0})
+
+    def test_losses_with_masks_are_those_of_the_whole_batch(self):
+        found = self.both("masked")
+        for kind in masked_cases.KINDS:
+            expected = masked_cases.train(tf.distribute.get_strategy(), kind)
+            for number, value in enumerate(keras.tree.flatten(expected)):
+                name = f"{kind}/{number}"
+                self.assertAllClose(found[name], value, rtol=1e-4, atol=1e-5, msg=name)
 
     def test_single_batches_consist_of_the_parts_that_processes_pass(self):
         expected = use_single_batches(tf.distribute.get_strategy(), IDS)

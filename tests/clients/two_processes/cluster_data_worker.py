@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.distribute import PeerError, TernGradStrategy
+from tests.clients.losses import masked_cases
 from tests.clients.two_processes.cluster_data_cases import (
     BATCH_SIZE,
     IDS,
@@ -195,6 +196,15 @@ def kept(config):
     return results
 
 
+def masked(config):
+    strategy = TernGradStrategy(2, grad_bits=32)
+    return {
+        f"{kind}/{number}": value
+        for kind in masked_cases.KINDS
+        for number, value in enumerate(keras.tree.flatten(masked_cases.train(strategy, kind)))
+    }
+
+
 def refused(config):
     """Returns the errors for data that differ between processes without a declaration."""
     keras.utils.set_random_seed(3)
@@ -239,6 +249,7 @@ if __name__ == "__main__":
             "single_batches": single_batches,
             "own": own,
             "kept": kept,
+            "masked": masked,
             "refused": refused,
         }
     )

@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import warnings
 
 import keras
 import tensorflow as tf
@@ -16,9 +17,16 @@ from terngrad_tf.distribute.private.keras.step_results import (
 )
 from terngrad_tf.distribute.private.keras_names import BaseTrainer, TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
+from terngrad_tf.distribute.private.replicas import replicas
 from terngrad_tf.distribute.private.replicas.padding import current_padding
 from terngrad_tf.distribute.private.strategies.strategies import is_own
 from terngrad_tf.distribute.steps.contexts import optimizer_of_local_step
+
+_OWN_WEIGHTS = (
+    "A loss with a mask, or with reduction='mean_with_sample_weight', is divided by the weights of"
+    " each replica's examples, not of the whole batch: replicas cannot add them up with"
+    " `jit_compile=True`, nor inside a nested `tf.function`, `tf.cond` or `tf.while_loop`"
+)
 
 _state = threading.local()
 
@@ -68,6 +76,48 @@ def _add_layers_loss(stock, self, loss):
             # The share of a replica without examples is 0.
             total = tf.math.divide_no_nan(total, tf.cast(share, total.dtype))
     return keras_loss.scale_loss_for_distribution(total)
+
+
+@patch(keras_loss, "apply_mask")
+def _divide_by_all_kept(stock, sample_weight, mask, dtype, reduction):
+    """Divides the losses that a mask keeps by their number in the whole batch.
+
+    Keras divides by the number of the replica's own.
+    """
+    weight = stock(sample_weight, mask, dtype, reduction)
+    if mask is None or reduction not in ("mean", "sum_over_batch_size"):
+        return weight
+    return weight * _as_part(tf.cast(mask, dtype))
+
+
+@patch(keras_loss, "reduce_values")
+def _divide_by_all_weights(stock, values, sample_weight=None, reduction="sum_over_batch_size"):
+    """Divides by the sum of the whole batch's weights, if it divides by a sum of weights."""
+    if sample_weight is not None and reduction == "mean_with_sample_weight":
+        values = values * _as_part(tf.cast(sample_weight, values.dtype))
+    return stock(values, sample_weight, reduction)
+
+
+def _as_part(weights):
+    """Returns the factor from a mean over a replica's weights to one over all replicas' weights.
+
+    With it, `_scale` gives the replica's part of the mean over the whole batch. Replicas exchange
+    the sums of their weights, except in local steps, which follow the replica's own mean.
+    """
+    strategy = tf.distribute.get_strategy()
+    is_alone = strategy.num_replicas_in_sync == 1 or optimizer_of_local_step() is not None
+    if is_alone or not _in_own_replica():
+        return tf.ones([], weights.dtype)
+    if not replicas.may_merge():
+        warnings.warn(_OWN_WEIGHTS, stacklevel=2)
+        return tf.ones([], weights.dtype)
+    own, padding = tf.stop_gradient(tf.reduce_sum(tf.cast(weights, tf.float32))), current_padding()
+    if padding.is_empty is not None:
+        own = tf.where(padding.is_empty, 0.0, own)
+    total = tf.distribute.get_replica_context().all_reduce("sum", own)
+    share = 1 / strategy.num_replicas_in_sync if padding.share is None else padding.share
+    factor = tf.math.divide_no_nan(own, total * tf.cast(share, tf.float32))
+    return tf.cast(factor, weights.dtype)
 
 
 def _share():

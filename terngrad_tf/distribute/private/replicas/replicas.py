@@ -17,6 +17,7 @@ printing, happen once, not once per replica.
 """
 
 import contextlib
+import threading
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -75,6 +76,20 @@ def needs_own_traces(structure: Any) -> bool:
 def in_segment() -> bool:
     """Returns True inside a replica function that is traced once for all replicas."""
     return isinstance(tf.distribute.get_replica_context(), _ReplicaContext)
+
+
+def may_merge() -> bool:
+    """Returns True where replicas may exchange values; in replica context.
+
+    They may not inside a nested `tf.function`, `tf.cond` or `tf.while_loop`, nor where XLA compiles
+    the replicas' function, whose loops could not be differentiated.
+    """
+    replica_context = tf.distribute.get_replica_context()
+    if isinstance(replica_context, _ReplicaContext):
+        return replica_context.run.is_in_segment and not replica_context.run.jit_compile
+    # As in the threads of stock replicas.
+    graph = ops.get_default_graph()
+    return getattr(threading.current_thread(), "graph", graph) is graph
 
 
 def merges_in_xla_context() -> bool:
@@ -160,9 +175,14 @@ class _Run:
             for tensor in self._merged:
                 _shared_tensors.pop(id(tensor), None)
 
+    @property
+    def is_in_segment(self):
+        """True if no nested function is being traced."""
+        return ops.get_default_graph() is self._segments[-1].graph
+
     def merge(self, function, args, kwargs):
         """Ends a segment, runs `function` for all replicas together, begins the next segment."""
-        if ops.get_default_graph() is not self._segments[-1].graph:
+        if not self.is_in_segment:
             raise RuntimeError(
                 "`merge_call` (a reduction, or an optimizer's update) must not be called inside a"
                 " nested `tf.function`, `tf.cond` or `tf.while_loop`."

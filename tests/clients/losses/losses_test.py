@@ -8,7 +8,9 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+from terngrad_tf.distribute import TernGradStrategy
 from tests.clients.comparison import ClientTest, fit, numbers
+from tests.clients.losses import masked_cases
 
 
 class OwnStep(keras.Model):
@@ -214,6 +216,14 @@ def losses_of_distillation(strategy):
     return results
 
 
+def masked(kind, **options):
+    def program(strategy):
+        return masked_cases.train(strategy, kind, **options)
+
+    program.__name__ = "_".join([kind, *options])
+    return program
+
+
 class LossesTest(ClientTest):
     num_replicas = (3,)
 
@@ -229,6 +239,21 @@ class LossesTest(ClientTest):
                 losses_of_each_example,
             ]
         )
+
+    @pytest.mark.slow
+    def test_losses_with_masks_are_those_of_whole_batches(self):
+        self.assert_same_without_strategy(
+            [
+                *(masked(kind) for kind in masked_cases.KINDS),
+                masked("ignore_class", run_eagerly=True),
+            ]
+        )
+
+    def test_losses_with_masks_are_of_each_replica_where_replicas_cannot_meet(self):
+        strategy = TernGradStrategy(2, grad_bits=32)
+        with self.assertWarnsRegex(UserWarning, "is divided by the weights of each replica's"):
+            found = masked_cases.train(strategy, "ignore_class", jit_compile=True)
+        self.assertTrue(np.isfinite(found["history"]["loss"]).all())
 
     @pytest.mark.slow
     def test_losses_that_layers_add_and_of_distillation_are_those_of_whole_batches(self):
