@@ -246,13 +246,15 @@ class LossesTest(ClientTest):
             [
                 *(masked(kind) for kind in masked_cases.KINDS),
                 masked("ignore_class", run_eagerly=True),
+                masked("ignore_class", jit_compile=True),
+                masked("mask_zero", is_recurrent=True),
             ]
         )
 
     def test_losses_with_masks_are_of_each_replica_where_replicas_cannot_meet(self):
         strategy = TernGradStrategy(2, grad_bits=32)
         with self.assertWarnsRegex(UserWarning, "is divided by the weights of each replica's"):
-            found = masked_cases.train(strategy, "ignore_class", jit_compile=True)
+            found = masked_cases.train(strategy, "ignore_class", True, jit_compile=True)
         self.assertTrue(np.isfinite(found["history"]["loss"]).all())
 
     @pytest.mark.slow

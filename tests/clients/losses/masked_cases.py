@@ -22,11 +22,12 @@ def data():
     return tokens, labels, rng.random(shape).astype(np.float32)
 
 
-def train(strategy, kind, **options):
+def train(strategy, kind, is_recurrent=False, **options):
     """Trains and evaluates; returns the history and the final weights.
 
     Args:
         kind: one of `KINDS`.
+        is_recurrent: whether the model has a recurrent layer, which is a loop.
         **options: further arguments of `compile`.
     """
     keras.utils.set_random_seed(1)
@@ -34,6 +35,8 @@ def train(strategy, kind, **options):
     with strategy.scope():
         inputs = keras.Input([LENGTH], dtype="int32")
         x = layers.Embedding(9, 6, mask_zero=kind == "mask_zero")(inputs)
+        if is_recurrent:
+            x = layers.GRU(6, return_sequences=True)(x)
         model = keras.Model(inputs, layers.Dense(4)(x))
         loss = keras.losses.SparseCategoricalCrossentropy(
             from_logits=True,

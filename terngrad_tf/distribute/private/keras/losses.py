@@ -24,8 +24,9 @@ from terngrad_tf.distribute.steps.contexts import optimizer_of_local_step
 
 _OWN_WEIGHTS = (
     "A loss with a mask, or with reduction='mean_with_sample_weight', is divided by the weights of"
-    " each replica's examples, not of the whole batch: replicas cannot add them up with"
-    " `jit_compile=True`, nor inside a nested `tf.function`, `tf.cond` or `tf.while_loop`"
+    " each replica's examples, not of the whole batch: replicas cannot add them up after a loop,"
+    " such as a recurrent layer, with `jit_compile=True`, nor inside a nested `tf.function`,"
+    " `tf.cond` or `tf.while_loop`"
 )
 
 _state = threading.local()

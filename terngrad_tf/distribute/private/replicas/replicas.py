@@ -39,6 +39,7 @@ from terngrad_tf.distribute.private.replicas.segments import (
 _own_tensors = {}
 # {id: result of a merge function, the same for all replicas}.
 _shared_tensors = {}
+_LOOPS = ("While", "StatelessWhile")
 
 
 def call_for_each_replica(
@@ -81,12 +82,12 @@ def in_segment() -> bool:
 def may_merge() -> bool:
     """Returns True where replicas may exchange values; in replica context.
 
-    They may not inside a nested `tf.function`, `tf.cond` or `tf.while_loop`, nor where XLA compiles
-    the replicas' function, whose loops could not be differentiated.
+    They may not inside a nested `tf.function`, `tf.cond` or `tf.while_loop`, nor after a loop that
+    XLA compiles, which could not be differentiated later.
     """
     replica_context = tf.distribute.get_replica_context()
     if isinstance(replica_context, _ReplicaContext):
-        return replica_context.run.is_in_segment and not replica_context.run.jit_compile
+        return replica_context.run.may_merge
     # As in the threads of stock replicas.
     graph = ops.get_default_graph()
     return getattr(threading.current_thread(), "graph", graph) is graph
@@ -176,13 +177,15 @@ class _Run:
                 _shared_tensors.pop(id(tensor), None)
 
     @property
-    def is_in_segment(self):
-        """True if no nested function is being traced."""
-        return ops.get_default_graph() is self._segments[-1].graph
+    def may_merge(self):
+        """True if no nested function is being traced, and no loop was that XLA compiles."""
+        graph = self._segments[-1].graph
+        has_loop = self.jit_compile and any(op.type in _LOOPS for op in graph.get_operations())
+        return ops.get_default_graph() is graph and not has_loop
 
     def merge(self, function, args, kwargs):
         """Ends a segment, runs `function` for all replicas together, begins the next segment."""
-        if not self.is_in_segment:
+        if ops.get_default_graph() is not self._segments[-1].graph:
             raise RuntimeError(
                 "`merge_call` (a reduction, or an optimizer's update) must not be called inside a"
                 " nested `tf.function`, `tf.cond` or `tf.while_loop`."
