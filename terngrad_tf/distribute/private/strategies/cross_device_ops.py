@@ -5,8 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf import ternary
-from terngrad_tf.distribute.private.strategies.strategies import is_own
+from terngrad_tf.distribute.private.strategies.strategies import is_own, reduction_to_one_device
 
 
 class ExactCrossDeviceOps(tf.distribute.CrossDeviceOps):
@@ -55,7 +54,7 @@ class ExactCrossDeviceOps(tf.distribute.CrossDeviceOps):
         is_ours = getattr(extended, "_cross_device_ops", None) is self
         if is_ours and all("GPU" in device for device in extended.worker_devices):
             return extended._collective_ops
-        return tf.distribute.ReductionToOneDevice(accumulation_fn=ternary.sum_in_order)
+        return reduction_to_one_device()
 
 
 def gradient_ops(strategy: tf.distribute.Strategy) -> Any:

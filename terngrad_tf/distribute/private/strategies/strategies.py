@@ -170,9 +170,7 @@ class TernGradLocalExtended(SharedVariableReplicas, mirrored_strategy.MirroredEx
         super().__init__(
             strategy,
             devices=devices,
-            cross_device_ops=None
-            if several_gpus
-            else tf.distribute.ReductionToOneDevice(accumulation_fn=ternary.sum_in_order),
+            cross_device_ops=None if several_gpus else reduction_to_one_device(),
         )
         ((process, _),) = self._input_workers_devices
         self._input_workers_devices = ((process, self.worker_devices),)
@@ -180,6 +178,11 @@ class TernGradLocalExtended(SharedVariableReplicas, mirrored_strategy.MirroredEx
     @property
     def _num_replicas_in_sync(self):
         return len(self._device_of_replica)
+
+
+def reduction_to_one_device() -> tf.distribute.ReductionToOneDevice:
+    """Returns the op for replicas without NCCL, whose sums have the same bits in every run."""
+    return tf.distribute.ReductionToOneDevice(accumulation_fn=ternary.sum_in_order)
 
 
 def _replicates_inputs(options):
