@@ -88,37 +88,37 @@ def _divide_by_all_kept(stock, sample_weight, mask, dtype, reduction):
     weight = stock(sample_weight, mask, dtype, reduction)
     if mask is None or reduction not in ("mean", "sum_over_batch_size"):
         return weight
-    return weight * _as_part(tf.cast(mask, dtype))
+    return _part_of_mean(weight, mask)
 
 
 @patch(keras_loss, "reduce_values")
 def _divide_by_all_weights(stock, values, sample_weight=None, reduction="sum_over_batch_size"):
     """Divides by the sum of the whole batch's weights, if it divides by a sum of weights."""
     if sample_weight is not None and reduction == "mean_with_sample_weight":
-        values = values * _as_part(tf.cast(sample_weight, values.dtype))
+        values = _part_of_mean(values, sample_weight)
     return stock(values, sample_weight, reduction)
 
 
-def _as_part(weights):
-    """Returns the factor from a mean over a replica's weights to one over all replicas' weights.
+def _part_of_mean(value, weights):
+    """Scales a factor of a replica's weighted mean so that `_scale` gives its part of the batch's.
 
-    With it, `_scale` gives the replica's part of the mean over the whole batch. Replicas exchange
-    the sums of their weights, except in local steps, which follow the replica's own mean.
+    Replicas exchange the sums of their weights, except in local steps, which follow the replica's
+    own mean.
     """
     strategy = tf.distribute.get_strategy()
     is_alone = strategy.num_replicas_in_sync == 1 or optimizer_of_local_step() is not None
     if is_alone or not _in_own_replica():
-        return tf.ones([], weights.dtype)
+        return value
     if not replicas.may_merge():
         warnings.warn(_OWN_WEIGHTS, stacklevel=2)
-        return tf.ones([], weights.dtype)
+        return value
     own, padding = tf.stop_gradient(tf.reduce_sum(tf.cast(weights, tf.float32))), current_padding()
     if padding.is_empty is not None:
         own = tf.where(padding.is_empty, 0.0, own)
-    total = tf.distribute.get_replica_context().all_reduce("sum", own)
     share = 1 / strategy.num_replicas_in_sync if padding.share is None else padding.share
+    total = tf.distribute.get_replica_context().all_reduce("sum", own)
     factor = tf.math.divide_no_nan(own, total * tf.cast(share, tf.float32))
-    return tf.cast(factor, weights.dtype)
+    return value * tf.cast(factor, value.dtype)
 
 
 def _share():

@@ -178,7 +178,7 @@ class _Run:
 
     @property
     def may_merge(self):
-        """True if no nested function is being traced, and no loop was that XLA compiles."""
+        """True outside of nested functions, unless XLA compiles a loop of the segment."""
         graph = self._segments[-1].graph
         has_loop = self.jit_compile and any(op.type in _LOOPS for op in graph.get_operations())
         return ops.get_default_graph() is graph and not has_loop
