@@ -38,9 +38,12 @@ def write_splits(
 
     Args:
         sources: {split: `SplitSource`}, in the order of writing.
-        num_shards: {split: number of files}.
+        num_shards: {split: number of files}, also of splits without a source: the folder must hold
+            no files of these, whose images may be in another split.
     """
     check_at_least(1, **{f"{split}_shards": num_shards[split] for split in sources})
+    for split in num_shards.keys() - sources.keys():
+        shards.refuse_others(output_directory, split, ())
     faults = []
     for split, source in sources.items():
         try:

@@ -246,6 +246,15 @@ class ConvertFolderTest(tf.test.TestCase):
         self.add("cats/new.jpg", encode("JPEG"))
         self.assert_refused("files of another conversion .*choose another folder")
 
+    def test_no_image_is_in_both_splits_after_an_interruption(self):
+        self.convert("--validation", 0.2)
+        for path in shards.find_shards(self.output, "train"):
+            os.remove(path)
+        before = samples.contents(self.output)
+        pattern = "already holds validation-00000-of-00002 .*remove its validation files"
+        self.assert_refused(pattern, "--validation", 0)
+        self.assertEqual(samples.contents(self.output), before)
+
     def test_a_folder_of_its_own_can_validate(self):
         for label in CLASSES[:2]:
             pictures.write(self.path("val", label, "own.png"), encode("PNG"))
