@@ -10,7 +10,7 @@ from absl import flags as absl_flags
 
 from terngrad_tf import phase_2, training
 from terngrad_tf.bin import resnet50_imagenet_stage_1, subspace_train
-from terngrad_tf.bin.common import flags
+from terngrad_tf.bin.common import flags, tf1_flags
 from tests.bin import samples
 
 
@@ -32,6 +32,22 @@ class StageOneTest(tf.test.TestCase):
         expected |= {"loss_scale": 1024, "epochs": 70, "save_epochs": 10}
         expected |= {"snapshot_per_epoch": 1, "snapshot_keep_max": 40, "snapshot_start_epoch": 0}
         self.assertEqual({name: options.values()[name] for name in expected}, expected)
+
+    def test_defaults_give_way_to_flags_that_exclude_them(self):
+        def options(*arguments):
+            values = parse(resnet50_imagenet_stage_1, *arguments)
+            return tf1_flags.train_config(values).values()
+
+        found = options("--snapshot_every_steps=3")
+        self.assertEqual((found["snapshot_every_steps"], found["snapshot_per_epoch"]), (3, None))
+        for given in ("--learning_rate_decay_type=fixed", "--optimizer=adam"):
+            found = options(given)
+            self.assertEqual((found["warmup_epochs"], found["decay_epochs"]), (0, None))
+            with self.assertRaisesRegex(training.UserError, "`warmup_epochs` must not .*=3"):
+                options(given, "--warmup_epochs=3")
+        both = "--snapshot_every_steps=3", "--snapshot_per_epoch=2"
+        with self.assertRaisesRegex(training.UserError, "`snapshot_per_epoch` must not .*=2"):
+            options(*both)
 
     def test_epochs_must_be_positive(self):
         for name in ("epochs", "save_epochs"):

@@ -101,9 +101,19 @@ class EvaluationFlags(Config):
 
 
 def train_config(values: FlagValues, **others: Any) -> TrainConfig:
-    """Returns the `TrainConfig` of parsed flags; `others`: see `flags.config_of`."""
-    if values.fine_tune and not values["net"].present:
-        others["net"] = None  # the network of the initial weights
+    """Returns the `TrainConfig` of parsed flags; `others`: see `flags.config_of`.
+
+    A program's default that has no meaning with the flags given is left out.
+    """
+    is_linear = values.learning_rate_decay_type == "linear" and values.optimizer != "adam"
+    for name, value, is_meant in (
+        ("net", None, not values.fine_tune),  # the network of the initial weights
+        ("snapshot_per_epoch", None, values.snapshot_every_steps is None),
+        ("warmup_epochs", 0.0, is_linear),
+        ("decay_epochs", None, is_linear),
+    ):
+        if not is_meant and not values[name].present:
+            others[name] = value
     leftovers = flags.config_of(values, TrainingFlags)
     config = flags.config_of(values, TrainConfig, **others)
     _check_tower("save_tower", leftovers.save_tower, config.cluster.num_nodes)

@@ -100,6 +100,9 @@ class OptimizerConfig(Config):
         super().__post_init__()
         if self.loss_scale == 0:
             object.__setattr__(self, "loss_scale", None)
+        if self.learning_rate_decay_type != "linear" or self.name == "adam":
+            why = "without learning_rate_decay_type=linear, or with optimizer=adam"
+            self.refuse_given(("warmup_epochs", "decay_epochs"), why)
 
     @property
     def decays_to_the_end(self) -> bool:

@@ -146,7 +146,7 @@ class SnapshotConfig(Config):
     )
     every_steps: int | None = option(
         None,
-        "Steps between snapshots; replaces --snapshot_per_epoch.",
+        "Steps between snapshots, in place of --snapshot_per_epoch.",
         checks.COUNT,
         name="snapshot_every_steps",
     )
@@ -163,7 +163,7 @@ class SnapshotConfig(Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.every_steps is not None:
-            object.__setattr__(self, "per_epoch", None)
+            self.refuse_given(("per_epoch",), "together with `snapshot_every_steps`")
         if not self.are_taken:
             why = "without snapshots; --snapshot_per_epoch or --snapshot_every_steps takes them"
             self.refuse_given(("start_epoch", "keep_max"), why)

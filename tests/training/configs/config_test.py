@@ -153,10 +153,16 @@ class OptionsTest(tf.test.TestCase):
             for period in ("snapshot_per_epoch", "snapshot_every_steps"):
                 train_config(**{name: 2, period: 3})
 
-    def test_steps_between_snapshots_replace_snapshots_per_epoch(self):
-        options = train_config(snapshot_per_epoch=1.0, snapshot_every_steps=2)
-        self.assertIsNone(options.snapshots.per_epoch)
-        self.assertEqual(options.snapshots.every_steps, 2)
+    def test_snapshots_are_taken_by_epochs_or_by_steps(self):
+        with self.assertRaisesRegex(UserError, "`snapshot_per_epoch` must not .*together.*=1.0"):
+            train_config(snapshot_per_epoch=1.0, snapshot_every_steps=2)
+
+    def test_a_warm_up_and_an_end_of_the_decay_need_a_linear_rate(self):
+        for name in ("warmup_epochs", "decay_epochs"):
+            for others in ({}, {"learning_rate_decay_type": "linear", "optimizer": "adam"}):
+                with self.assertRaisesRegex(UserError, f"`{name}` must not .*=linear.* {name}=2"):
+                    train_config(**{name: 2.0, **others})
+            train_config(**{name: 2.0, "learning_rate_decay_type": "linear"})
 
     def test_rotation_has_scales_of_its_own(self):
         for kind, needed in (

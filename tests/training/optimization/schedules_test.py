@@ -13,13 +13,10 @@ from terngrad_tf.training.optimization import schedules
 
 
 def build(decay_type, **changes):
-    values = {
-        "num_epochs_per_decay": 2.1,
-        "learning_rate_decay_factor": 0.5,
-        "warmup_epochs": 4.0,
-        "decay_epochs": 70.0,
-        **changes,
-    }
+    values = {"num_epochs_per_decay": 2.1, "learning_rate_decay_factor": 0.5}
+    if decay_type == "linear" and changes.get("name") != "adam":
+        values |= {"warmup_epochs": 4.0, "decay_epochs": 70.0}
+    values |= changes
     config = OptimizerConfig(learning_rate_decay_type=decay_type, **values)
     return schedules.build_schedule(config, max_steps=1000, steps_per_epoch=12.5)
 
