@@ -64,6 +64,7 @@ def run(arguments: Sequence[str]) -> int:
 def _write(path, command, words):
     if command not in ALL:
         raise ValueError(f"no command {shown(command)}{did_you_mean(command, ALL)}")
+    config_file.check_command(path, command)
     table, before = _table(command, words), b""
     config_file.arguments(path, table, command)
     if os.path.lexists(path):
@@ -71,7 +72,11 @@ def _write(path, command, words):
             before = file.read()
     others = config_file.parse(path, before)
     after = config_file.with_table(before.decode(), command, table).encode()
-    if config_file.parse(path, after) != {**others, command: table}:
+    try:
+        is_changed = config_file.parse(path, after) == {**others, command: table}
+    except ValueError:  # a table that is spelled in another way stands there twice now
+        is_changed = False
+    if not is_changed:
         raise ValueError(f"{path} cannot be changed, as [{command}] is not a table of plain lines")
     with files.atomic_write(pathlib.Path(path)) as beside:
         beside.write_bytes(after)

@@ -15,6 +15,8 @@ from terngrad_tf.common.arguments import did_you_mean, shown
 tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 NAME = "terngrad.toml"
+# Their options say what to print at once.
+_WITHOUT_TABLE = ("completion", "config", "explain")
 
 
 def read(path: str) -> dict[str, dict[str, Any]]:
@@ -32,9 +34,17 @@ def parse(path: str, content: bytes) -> dict[str, dict[str, Any]]:
     for command, table in tables.items():
         if not isinstance(table, dict):
             raise ValueError(f"{path}: {shown(command)} must be in a table such as [run]")
-        if command not in ALL:
-            raise ValueError(f"{path}: no command [{command}]{did_you_mean(command, ALL)}")
+        check_command(path, command)
     return tables
+
+
+def check_command(path: str, command: str) -> None:
+    """Raises ValueError unless a table may be named like this."""
+    if command not in ALL:
+        raise ValueError(f"{path}: no command [{command}]{did_you_mean(command, ALL)}")
+    if command in _WITHOUT_TABLE:
+        rule = f"must not be given: terngrad {command} takes no options from a file"
+        raise ValueError(f"{path}: [{command}] {rule}")
 
 
 def arguments(path: str, table: dict[str, Any], command: str) -> list[str]:
@@ -45,12 +55,16 @@ def arguments(path: str, table: dict[str, Any], command: str) -> list[str]:
         ['--hosts=host1,host2', '--sync']
     """
     known = options_of(command) if table else {}
-    words = []
+    words, spelled = [], {}
     for key, value in table.items():
         option = find_option(known, key)
         if option is None:
             hint = did_you_mean(key, known)
             raise ValueError(f"{path}: [{command}] has no option {shown(key)}{hint}")
+        if option in spelled:
+            twice = f"{spelled[option]} and {key}"
+            raise ValueError(f"{path}: [{command}] must have {option.name} once. Received: {twice}")
+        spelled[option] = key
         words += _words(path, command, option, value)
     return words
 

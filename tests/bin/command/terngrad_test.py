@@ -162,6 +162,13 @@ class TerngradTest(unittest.TestCase):
             ("[mnist_train]\nrotate = 1", "rotate must be true or false"),
             ("[mnist_train]\nmodule = 'x'", "no option 'module'"),
             ("[mnist_train.seed]\na = 1", "seed must be one value. Received: a table"),
+            ("[explain]\nlist = true", r"\[explain\] must not be given: terngrad explain takes"),
+            ("[config]\nfile = 'x'", r"\[config\] must not be given"),
+            ("[completion]", r"\[completion\] must not be given"),
+            (
+                "[mnist_train]\nmax-steps = 3\nmax_steps = 4",
+                "must have max_steps once. Received: max-steps and max_steps",
+            ),
         ):
             with self.subTest(text):
                 pathlib.Path("x.toml").write_text(text, encoding="latin-1")
@@ -193,6 +200,7 @@ class TerngradTest(unittest.TestCase):
             (["mnist_trian", "--seed", "3"], "no command 'mnist_trian' .*mnist_train"),
             # Rewriting the table would lose its sub-table.
             (["run", "-H", "a,b"], r"cannot be changed, as \[run\]"),
+            (["explain", "--list"], r"terngrad.toml: \[explain\] must not be given"),
         ):
             with self.subTest(words):
                 self.assert_refused(f"^terngrad config: error: .*{pattern}", "config", *words)
@@ -228,6 +236,13 @@ class TerngradTest(unittest.TestCase):
             pathlib.Path("terngrad.toml").write_text(before)
             self.assertEqual(self.call("config", "run", "--np", "4")[0], 0)
             self.assertEqual(pathlib.Path("terngrad.toml").read_text(), after)
+
+    def test_config_refuses_a_table_that_is_not_a_head_and_plain_lines(self):
+        for text in ("[ run ]\nnp = 2\n", "run.np = 2\n"):
+            pathlib.Path("terngrad.toml").write_text(text)
+            refusal = r"terngrad.toml cannot be changed, as \[run\] is not a table of plain lines"
+            self.assert_refused(refusal, "config", "run", "--np", "3")
+            self.assertEqual(pathlib.Path("terngrad.toml").read_text(), text)
 
     def test_config_of_another_file_reads_and_writes_that_file(self):
         pathlib.Path("terngrad.toml").write_text("[run]\nnp = 2\n")
