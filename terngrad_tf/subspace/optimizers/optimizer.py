@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from terngrad_tf.common.arguments import check
+from terngrad_tf.common.arguments import check, shown
 from terngrad_tf.common.files import PathLike
 from terngrad_tf.common.untracked import Untracked
 from terngrad_tf.distribute import private
@@ -112,6 +112,19 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
                 "in their order; another model needs its own optimizer. "
                 f"Received: {len(received)} weights"
             )
+
+    def check_gradients(self, name: str, gradients: Sequence[Any]) -> None:
+        """Raises ValueError unless an argument has a gradient or None for each weight, and one
+        gradient or more.
+        """
+        shapes = [None if g is None else tf.TensorShape(g.shape) for g in gradients]
+        expected = [weight.shape for weight in self._weights]
+        fit = len(shapes) == len(expected) and all(
+            found is None or found.is_compatible_with(shape)
+            for found, shape in zip(shapes, expected, strict=True)
+        )
+        check(fit, name, f"must have the weights' shapes {shown(expected)}, or be None", shapes)
+        check(any(s is not None for s in shapes), name, "must not all be None", shapes)
 
     def add_state(
         self, shape: Sequence[int], name: str, dtype: str = "float32", initializer: str = "zeros"

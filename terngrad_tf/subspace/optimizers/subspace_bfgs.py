@@ -184,7 +184,11 @@ class SubspaceBFGS(SubspaceOptimizer):
                 part of the loss there. It must not change variables or use other tensors: it is
                 also called for other replicas.
             data: structure of tensors, this replica's batch.
+
+        Raises:
+            ValueError: the gradients are not those of the weights.
         """
+        self.check_gradients("gradients", gradients)
         gradients, loss = mask_padding(gradients, loss)
 
         def trial(values, data, padding):

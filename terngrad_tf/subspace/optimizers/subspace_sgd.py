@@ -84,11 +84,12 @@ class SubspaceSGD(SubspaceOptimizer):
             trainable_variables: the weights. Default: those of `build`.
 
         Raises:
-            ValueError: the weights are not those of `build`.
+            ValueError: the weights are not those of `build`, or the gradients are not theirs.
         """
         if not self.built:
             self.build(list(trainable_variables or ()))
         self.check_weights(trainable_variables)
+        self.check_gradients("grads", grads)
         gradients, _ = mask_padding(grads)
         private.merge(self._step_together, gradients)
 

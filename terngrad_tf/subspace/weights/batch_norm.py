@@ -28,11 +28,16 @@ def update_batch_norm(
         steps: number of batches to use. Default: all.
 
     Raises:
-        ValueError: the data set is empty.
+        ValueError: the data set is empty, or of another kind: arrays are not batches.
 
     Example:
         >>> update_batch_norm(model, tf.data.Dataset.from_tensors((x, y)))
     """
+    if not isinstance(dataset, tf.data.Dataset | tf.distribute.DistributedDataset):
+        raise ValueError(
+            "`dataset` must be a tf.data.Dataset of batches. "
+            f"Received: a value of type {type(dataset).__name__}"
+        )
     layers = [layer for layer in batch_norms(model) if layer.trainable]
     if not layers:
         return

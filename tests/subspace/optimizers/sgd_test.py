@@ -80,6 +80,12 @@ class SubspaceSGDTest(tf.test.TestCase):
         optimizer.build(variables)
         with self.assertRaisesRegex(ValueError, "must be all 4 .*Received: 1 weights"):
             optimizer.apply([tf.zeros((4, 5))], variables[:1])
+        gradients = [tf.zeros(v.shape) for v in variables]
+        for wrong in (gradients[:2], gradients[::-1]):
+            with self.assertRaisesRegex(ValueError, r"`grads` must have the weights' shapes \[\("):
+                optimizer.apply(wrong)
+        with self.assertRaisesRegex(ValueError, "`grads` must not all be None"):
+            optimizer.apply([None] * 4, variables)
 
     def test_local_steps_are_refused_since_each_step_exchanges(self):
         for role in ("inner", "outer"):

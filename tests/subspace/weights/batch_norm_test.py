@@ -74,6 +74,14 @@ class UpdateBatchNormTest(tf.test.TestCase):
         update_batch_norm(network, tf.data.Dataset.from_tensors(self.x))
         self.assertAllClose(network(self.x), network(self.x, training=True), atol=1e-3)
 
+    def test_arrays_are_not_taken_for_batches(self):
+        model, _ = build(tf.distribute.get_strategy())
+        before = [v.numpy() for v in model.variables]
+        for data in ((self.x, self.x), self.x, [(self.x, self.x)]):
+            with self.assertRaisesRegex(ValueError, "`dataset` must be a tf.data.Dataset of"):
+                update_batch_norm(model, data)
+        self.assertAllEqual(before[1], model.variables[1].numpy())
+
     def test_without_batch_norm_or_without_data(self):
         plain = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
         update_batch_norm(plain, self.dataset)
