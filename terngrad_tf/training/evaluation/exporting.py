@@ -5,10 +5,12 @@ import pathlib
 import secrets
 import shutil
 
+import slim_data
 from terngrad_tf import models
 from terngrad_tf.training.configs.export_config import ExportConfig
 from terngrad_tf.training.errors import UserError, output_path, writing
 from terngrad_tf.training.evaluation import evaluator
+from terngrad_tf.training.input import data
 from terngrad_tf.training.log import log
 from terngrad_tf.training.network import pretrained
 
@@ -44,7 +46,16 @@ def export(config: ExportConfig) -> pathlib.Path:
     side, channels = run["model"]["image_size"], run["model"]["channels"]
     log(
         f"wrote the {evaluator.AVERAGE if average else evaluator.LAST} of step {step} to {output}: "
-        f"images [n, {side}, {side}, {channels}] in the style "
-        f"{models.preprocessing(run['model']['net'])} to logits"
+        f"images [n, {side}, {side}, {channels}] {_preprocessed(run)} to logits"
     )
     return output
+
+
+def _preprocessed(run):
+    """Returns how a run's images are preprocessed, for messages."""
+    builder = slim_data.DATASETS.get(run["identity"]["dataset_name"])
+    if builder is None:  # registered by another program
+        return "preprocessed as for evaluation"
+    styles = builder.info.preprocessings
+    own = data.find_style(builder.info, models.preprocessing(run["model"]["net"]))
+    return f"in the style {own or next(iter(styles))}"

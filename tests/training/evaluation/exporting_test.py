@@ -1,6 +1,7 @@
 """An exported model computes the same as the run's network, with weights or averages."""
 
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -79,6 +80,13 @@ class ExportingTest(tf.test.TestCase):
             sorted(path.name for path in self.root.iterdir()),
             ["average.keras", "data", "images.npy", "logits.npy", "new", "run"],
         )
+
+    def test_the_line_names_the_style_in_which_the_run_read_its_images(self):
+        # The network's own is cifarnet, which digits do not have.
+        status, out, err = self.export(self.root / "styled", "--norestore_avg_var")
+        self.addCleanup(shutil.rmtree, self.root / "styled")
+        self.assertEqual(status, 0, err)
+        self.assertIn(": images [n, 8, 8, 1] in the style lenet to logits", out)
 
     def test_no_file_is_overwritten_and_a_missing_run_is_an_error(self):
         taken = pathlib.Path(self.get_temp_dir()) / "taken"
