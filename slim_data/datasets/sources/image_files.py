@@ -43,11 +43,11 @@ def upright(data: bytes) -> bytes:
     """Returns an image as a JPEG or PNG file that shows it as people see it.
 
     JPEG and PNG files stay as they are, unless EXIF turns or mirrors them. Others (GIF, WebP, BMP)
-    become PNG: RGB, without transparency, of an animation the first picture.
+    and CMYK become PNG: RGB, without transparency, of an animation the first picture.
     """
     if data.startswith((_JPEG_START, _PNG_START)):
         turns, is_mirrored = _TURNS.get(_orientation(data), (0, False))
-        if not turns and not is_mirrored:
+        if not turns and not is_mirrored and not _is_cmyk(data):
             return data
         pixels = np.rot90(decode_image(data), turns)
         pixels = pixels[:, ::-1] if is_mirrored else pixels
@@ -63,8 +63,7 @@ def as_jpeg(data: bytes) -> tuple[bytes, tuple[int, int, int]]:
     decoders for 3 channels, also for grey images.
     """
     pixels = decode_image(data)
-    is_kept = data.startswith(_JPEG_START) and _num_components(data) != _CMYK_COMPONENTS
-    if not is_kept:
+    if not data.startswith(_JPEG_START) or _is_cmyk(data):
         # Few images are encoded, so full colour resolution costs little.
         encoded = tf.io.encode_jpeg(pixels, "rgb", _QUALITY, chroma_downsampling=False)
         data = encoded.numpy()
@@ -113,5 +112,10 @@ def _decode_other(data):
         raise DataError("it is no JPEG, PNG, GIF, WebP or BMP image, or damaged") from None
 
 
-def _num_components(data):
-    return int(tf.io.extract_jpeg_shape(data)[2])
+def _is_cmyk(data):
+    if not data.startswith(_JPEG_START):
+        return False
+    try:
+        return int(tf.io.extract_jpeg_shape(data)[2]) == _CMYK_COMPONENTS
+    except tf.errors.InvalidArgumentError:
+        raise DataError(DAMAGED) from None

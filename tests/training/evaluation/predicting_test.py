@@ -156,6 +156,15 @@ class PredictingTest(tf.test.TestCase):
         small = np.rint(tf.image.resize(decoded, [side, side], antialias=True).numpy())
         style = next(iter(slim_data.info("digits").preprocessings.values()))
         self.assertAllEqual(grey, style.evaluate(small[None].astype(np.uint8), 28))
+        # TensorFlow makes no grey image of CMYK.
+        colour = Image.fromarray(pixels).convert("CMYK")
+        colour.save(self.root / "cmyk.jpg", quality=100)
+        colour.convert("RGB").save(self.root / "rgb.png")
+        for name in ("digits", "imagenet"):
+            cmyk, rgb = slim_data.image_batches(
+                [self.root / "cmyk.jpg", self.root / "rgb.png"], name, batch_size=1, image_size=28
+            )
+            self.assertAllClose(cmyk, rgb, atol=0.05)
         photos = slim_data.image_batches([path] * 3, "imagenet", batch_size=2, image_size=32)
         self.assertEqual([len(batch) for batch in photos], [2, 1])
 
