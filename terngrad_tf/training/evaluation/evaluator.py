@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import gc
 import math
+import os
 import pathlib
 import tempfile
 import time
@@ -233,6 +234,11 @@ def _device(name):
 
 
 def _claim_eval_dir(folder):
+    if os.path.lexists(os.path.join(folder, run_folder.RUN_FILE)):
+        raise UserError(
+            "`eval_dir` must not be the folder of a run, whose curves have the same names in "
+            f"TensorBoard. Received: eval_dir={str(folder)!r}"
+        )
     try:
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

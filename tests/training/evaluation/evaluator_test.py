@@ -165,6 +165,14 @@ class EvaluatorTest(tf.test.TestCase):
         with self.assertRaisesRegex(training.UserError, "`checkpoint_dir` must hold a run"):
             self.evaluate(checkpoint_dir=str(self.root / "nothing"))
 
+    def test_nothing_is_written_among_the_curves_of_another_run(self):
+        other = self.root / "other"
+        other.mkdir()
+        (other / "run.json").write_text("{}")
+        with self.assertRaisesRegex(training.UserError, "`eval_dir` must not be the folder of a"):
+            self.evaluate(eval_dir=str(other))
+        self.assertLen(list(other.iterdir()), 1)
+
     @pytest.mark.slow
     def test_an_impossible_eval_dir_is_refused(self):
         with self.assertRaisesRegex(training.UserError, "`eval_dir` must be a folder"):
