@@ -55,7 +55,8 @@ def find_records(
             f"Received: data_dir={str(data_dir)!r}"
         )
     output_directory = output_directory or os.path.join(data_dir, RECORDS)
-    if all(_is_whole(output_directory, split) for split in _MOST_FILES):
+    is_whole = all(_is_whole(output_directory, split) for split in _MOST_FILES)
+    if is_whole and labels_file.find_labels(output_directory):  # written last
         return output_directory
     validation = [os.path.join(data_dir, name) for name in VALIDATION_FOLDERS]
     validation = next(filter(os.path.isdir, validation), None)

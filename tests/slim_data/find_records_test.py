@@ -42,8 +42,11 @@ class FindRecordsTest(tf.test.TestCase):
 
     def test_a_conversion_that_was_interrupted_is_finished(self):
         found = find_records.find_records(str(self.root), num_processes=1)
-        os.remove(sorted(pathlib.Path(found).glob("train-*"))[-1])
-        self.assertEqual(find_records.find_records(str(self.root), num_processes=1), found)
+        for last in (sorted(pathlib.Path(found).glob("train-*"))[-1].name, "labels.txt"):
+            before = samples.contents(found)
+            os.remove(os.path.join(found, last))
+            self.assertEqual(find_records.find_records(str(self.root), num_processes=1), found)
+            self.assertEqual(samples.contents(found), before)
         self.assertLen(self.labels(found, "train"), 9)
 
     def test_other_names_of_the_validation_folder_are_found(self):
