@@ -37,9 +37,11 @@ class Idx(IdxBuilder):
 
     def __init__(self, raw_dir: str | os.PathLike, labels: Sequence[str]):
         super().__init__(raw_dir)
-        if not labels or len(labels) > _MAX_LABELS:
+        is_list = not isinstance(labels, str) and all(isinstance(n, str) for n in labels or ())
+        if not is_list or not labels or len(labels) > _MAX_LABELS:
             raise DataError(
-                f"`labels` must name the 1 to {_MAX_LABELS} classes. Received: labels={labels!r}"
+                f"`labels` must be a list of the names of the 1 to {_MAX_LABELS} classes. "
+                f"Received: labels={labels!r}"
             )
         check_labels(list(labels))
         self.info = dataclasses.replace(self.info, labels=tuple(labels))

@@ -109,9 +109,11 @@ class IdxTest(DatasetsTestCase):
 
     def test_wrong_names_are_refused(self):
         for labels, part in (
-            (None, "must name the 1 to 256 classes"),
-            ([], "must name the 1 to 256 classes"),
-            ([str(i) for i in range(257)], "must name the 1 to 256 classes"),
+            (None, "must be a list of the names of the 1 to 256 classes"),
+            ("abc", "must be a list of the names .*Received: labels='abc'"),
+            ([1, 2, 3], "must be a list of the names"),
+            ([], "must be a list of the names of the 1 to 256 classes"),
+            ([str(i) for i in range(257)], "must be a list of the names of the 1 to 256 classes"),
             (["a", "b\nc"], "must be printable text"),
             (["a", ""], "must be printable text"),
             (["a", "b", "a"], "Received twice: 'a'"),
