@@ -1,7 +1,9 @@
 """Description of a data set and source of its examples."""
 
 import abc
+import contextlib
 import dataclasses
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -30,7 +32,7 @@ class DatasetInfo:
         splits: {split: published number of examples, or None}. A folder may hold another number.
         preprocessings: {name of a style: `Preprocessing`}; the first is the default.
         label_offset: number of the first class; smaller outputs match no image.
-        num_shards: {split: number of files if the split is sharded}.
+        num_shards: {split: number of files if the split is sharded}; 1 for others.
         is_sharded: whether `convert` shards by default.
     """
 
@@ -280,7 +282,34 @@ class DatasetBuilder(abc.ABC):
 
         Args:
             split, start, stop: see `generate_images`.
+
+        Raises:
+            DataError: `generate_images` raises it, or yields what `info` does not describe.
         """
-        for image, label in self.generate_images(split, start, stop):
+        for number, (image, label) in enumerate(self.generate_images(split, start, stop), start):
+            fault = _fault_of_image(self.info, image) or _fault_of_label(self.info, label)
+            if fault:
+                place = f"`generate_images` of {self.info.name}, image {number} (from 0) of {split}"
+                raise DataError(f"{place}: {fault}")
             text = self.info.labels[label - self.info.label_offset]
             yield examples.build_png_example(image, label, text)
+
+
+def _fault_of_image(info, image):
+    """Returns what is wrong with an image, or None."""
+    wanted = info.image_size, info.image_size, info.channels
+    shape, dtype = np.shape(image), getattr(image, "dtype", type(image).__name__)
+    fits = len(shape) == 3 and all(w in (None, n) for w, n in zip(wanted, shape, strict=True))
+    if fits and 0 not in shape and dtype == np.uint8:
+        return None
+    sides = ", ".join(str(side or "any") for side in wanted)
+    return f"the image must be uint8 [{sides}]. Received: {dtype} {list(shape)}"
+
+
+def _fault_of_label(info, label):
+    """Returns what is wrong with a label, or None."""
+    first, last = info.label_offset, info.num_classes - 1
+    with contextlib.suppress(TypeError):
+        if first <= operator.index(label) <= last:
+            return None
+    return f"the label must be an integer, {first} to {last}. Received: {label!r}"

@@ -147,7 +147,7 @@ def _paths(dataset, dataset_dir, shard, train_shards):
         num_shards["train"] = train_shards
     paths = {}
     for split in dataset.splits:
-        found = shards.shard_names(split, num_shards[split])
+        found = shards.shard_names(split, num_shards.get(split, 1))
         files = found if shard else [shards.single_name(split, dataset.name)]
         paths[split] = [os.path.join(dataset_dir, file) for file in files]
     return paths

@@ -238,18 +238,30 @@ def _nothing_left(records, stop):
 
 def _write_file(path, records, shard, advance):
     num_bytes = count = 0
+    with _disk_errors():
+        writer = tf.io.TFRecordWriter(path)
     try:
-        with tf.io.TFRecordWriter(path) as writer:
-            for record in records:
+        for record in records:  # errors of the source are none of the disk
+            with _disk_errors():
                 writer.write(record)
-                num_bytes += record_files.HEADER_SIZE + len(record) + record_files.FOOTER_SIZE
-                count += 1
-                advance(1)
-    except tf.errors.OpError as error:
-        raise OSError(error.message) from error
+            num_bytes += record_files.HEADER_SIZE + len(record) + record_files.FOOTER_SIZE
+            count += 1
+            advance(1)
+    finally:
+        with _disk_errors():
+            writer.close()
     if count < shard.stop - shard.start:
         raise DataError(
             f"The source ends after {shard.start + count} examples, fewer than it stated"
         )
     if os.path.getsize(path) != num_bytes:
         raise OSError(f"{os.path.getsize(path)} of {num_bytes} bytes were written to {path}")
+
+
+@contextlib.contextmanager
+def _disk_errors():
+    """Turns TensorFlow's errors of a file into OSError."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise OSError(error.message) from error

@@ -118,13 +118,14 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
         gradient or more.
         """
         shapes = [None if g is None else tf.TensorShape(g.shape) for g in gradients]
-        expected = [weight.shape for weight in self._weights]
+        expected = [tuple(weight.shape) for weight in self._weights]
         fit = len(shapes) == len(expected) and all(
             found is None or found.is_compatible_with(shape)
             for found, shape in zip(shapes, expected, strict=True)
         )
-        check(fit, name, f"must have the weights' shapes {shown(expected)}, or be None", shapes)
-        check(any(s is not None for s in shapes), name, "must not all be None", shapes)
+        received = [None if found is None else str(found) for found in shapes]
+        check(fit, name, f"must have the weights' shapes {shown(expected)}, or be None", received)
+        check(any(received), name, "must not all be None", received)
 
     def add_state(
         self, shape: Sequence[int], name: str, dtype: str = "float32", initializer: str = "zeros"

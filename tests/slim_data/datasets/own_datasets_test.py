@@ -1,5 +1,6 @@
 """Custom data sets: idx files, folders of images, and a builder that a program registers."""
 
+import dataclasses
 import os
 import sys
 from unittest import mock
@@ -110,7 +111,7 @@ class IdxTest(DatasetsTestCase):
     def test_wrong_names_are_refused(self):
         for labels, part in (
             (None, "must be a list of the names of the 1 to 256 classes"),
-            ("abc", "must be a list of the names .*Received: labels='abc'"),
+            ("abc", "classes. Received: labels='abc'"),
             ([1, 2, 3], "must be a list of the names"),
             ([], "must be a list of the names of the 1 to 256 classes"),
             ([str(i) for i in range(257)], "must be a list of the names of the 1 to 256 classes"),
@@ -311,6 +312,50 @@ class RegisterTest(DatasetsTestCase):
         ((images, labels),) = batches
         self.assertAllEqual(labels, [1, 0] * 10)
         self.assertEqual(images.shape, (20, 28, 28, 1))
+
+    def test_images_and_labels_that_the_description_does_not_fit_are_refused(self):
+        image = np.zeros([28, 28, 1], np.uint8)
+
+        def yields(wrong):
+            generate = Stripes.generate_images
+
+            def generate_images(self, split, start=0, stop=None):
+                for number, example in enumerate(generate(self, split, start, stop), start):
+                    yield wrong if number == 7 else example
+
+            return type("Wrong", (Stripes,), {"generate_images": generate_images})
+
+        for wrong, part in (
+            ((image / 255, 0), "image must be uint8 [28, 28, 1]. Received: float64 [28, 28, 1]"),
+            ((image.astype(np.uint16), 0), "Received: uint16"),
+            ((image.tolist(), 0), "Received: list"),
+            ((image[:, :, 0], 0), "Received: uint8 [28, 28]"),
+            ((np.zeros([30, 28, 1], np.uint8), 0), "Received: uint8 [30, 28, 1]"),
+            ((np.zeros([28, 28, 3], np.uint8), 0), "Received: uint8 [28, 28, 3]"),
+            ((image, 2), "label must be an integer, 0 to 1. Received: 2"),
+            ((image, -1), "Received: -1"),
+            ((image, 1.0), "Received: 1.0"),
+        ):
+            with self.subTest(part=part):
+                registry.DATASETS["stripes"] = yields(wrong)
+                place = "`generate_images` of stripes, image 7 (from 0) of train: the "
+                self.assert_refused([place, part], slim_data.convert, "stripes", self.folder)
+
+    def test_an_error_of_the_source_is_none_of_the_folder(self):
+        def fail(self, split, start=0, stop=None):
+            raise tf.errors.InvalidArgumentError(None, None, "of the source")
+            yield
+
+        registry.DATASETS["stripes"] = type("Failing", (Stripes,), {"generate_images": fail})
+        with self.assertRaisesRegex(tf.errors.InvalidArgumentError, "of the source"):
+            slim_data.convert("stripes", self.folder)
+
+    def test_a_split_of_any_name_is_sharded(self):
+        info = dataclasses.replace(Stripes.info, splits={"train": 4, "dev": 2})
+        slim_data.register(type("Split", (Stripes,), {"info": info}))
+        slim_data.convert("stripes", self.folder, shard=True, train_shards=2)
+        batches = slim_data.load("stripes", self.folder, "dev", 2, 28, training=False)
+        self.assertLen(list(batches), 1)
 
     def test_names_are_not_taken_twice(self):
         slim_data.register(Stripes)
