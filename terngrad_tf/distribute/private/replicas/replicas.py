@@ -235,11 +235,11 @@ class _Run:
                 shape = shape.most_specific_compatible_shape(tensor.shape)
         if shape.rank != first.shape.rank or shape.as_list() != first.shape.as_list():
             first = tf.compat.v1.placeholder_with_default(first, shape)
-        elif id(first) in _own_tensors or isinstance(first, ops.EagerTensor):
-            first = tf.identity(first)
-        _own_tensors[id(first)] = [first, *tensors[1:]]
-        self._keys.append(first)
-        return first
+        # Not `first`, which functions may also use as replica 0's value for all replicas.
+        key = tf.identity(first)
+        _own_tensors[id(key)] = [first, *tensors[1:]]
+        self._keys.append(key)
+        return key
 
     def _for_first_replica(self, structure: typing.Any) -> typing.Any:
         """Replaces per-replica values by the values of replica 0."""

@@ -118,6 +118,26 @@ class ReplicasTest(tf.test.TestCase):
         eager = self.strategy.run(replica, args=(values,))
         self.assertAllClose(local(self.strategy, eager), expected)
 
+    def test_the_first_replicas_value_is_the_same_for_all_replicas(self):
+        first = self.strategy.experimental_local_results
+
+        def step(values):
+            of_first = first(values)[0]
+
+            def replica(x):
+                context = tf.distribute.get_replica_context()
+                merged = context.merge_call(lambda _, x: first(x)[0], args=(x,))
+                of_both = context.merge_call(lambda _, x: (x, first(x)[0]), args=(x,))
+                return x - of_first, merged, of_both
+
+            return self.strategy.run(replica, args=(values,))
+
+        difference, merged, (own, of_both) = tf.function(step)(self.replica_values())
+        self.assertAllEqual(local(self.strategy, difference), range(NUM_REPLICAS))
+        self.assertAllEqual(local(self.strategy, merged), [1.0])
+        self.assertAllEqual(local(self.strategy, own), range(1, NUM_REPLICAS + 1))
+        self.assertAllEqual(local(self.strategy, of_both), [1.0])
+
     def test_gradients_flow_through_a_reduction(self):
         def replica(x):
             with tf.GradientTape() as tape:
