@@ -19,17 +19,20 @@ class LocalReplicas(distribute_lib.StrategyExtendedV1):
             different lengths; else None.
         examples_of_run: examples of all local replicas, int or integer scalar tensor, while a
             function runs on batches of known length; else None.
+        turn: held by the thread that traces a step, or runs it eagerly.
         first_step: callback that logs the chief's messages at the first step of `fit`.
         calls: `calls.Calls` of several processes; else None.
     """
 
     process_group: "ProcessGroup | None"
+    turn: AbstractContextManager[typing.Any]
     worker_devices: Sequence[str]
     shares_of_run: Sequence[typing.Any] | None = None
     examples_of_run: typing.Any = None
     calls: typing.Any = None
     first_step: typing.Any = None
-    _devices: Sequence[str]
+    _devices: typing.Any
+    _devices_of_copies: typing.Any
     _device_of_replica: list[int]
     _written: dict[int, typing.Any]
     _assign_means: Callable[..., None]

@@ -143,13 +143,14 @@ class PaddedReplicas(LocalReplicas):
         if jit_compile:
             # XLA allows no shapes that depend on values: pad and cut outside.
             args = pad(args)
-        self.shares_of_run, self.examples_of_run = shares, examples
-        try:
-            share = None if shares is None else values.PerReplica(shares)
-            with self.compiling(jit_compile):
-                results = run(on_padded, args=(empty, share, args))
-        finally:
-            self.shares_of_run = self.examples_of_run = None
+        with self.turn:
+            self.shares_of_run, self.examples_of_run = shares, examples
+            try:
+                share = None if shares is None else values.PerReplica(shares)
+                with self.compiling(jit_compile):
+                    results = run(on_padded, args=(empty, share, args))
+            finally:
+                self.shares_of_run = self.examples_of_run = None
         return cut(results, empty) if jit_compile else results
 
     def _split_undistributed(self, value):

@@ -34,6 +34,15 @@ class SharedVariables(LocalReplicas):
     _is_gathered: Callable[[], bool] | None = None
     _warn_of_means = staticmethod(warn_of_means)
 
+    @property
+    def _devices(self):
+        """The devices; while a thread creates a variable with a copy per replica, one for each."""
+        return getattr(self._devices_of_copies, "value", None) or self._all_devices
+
+    @_devices.setter
+    def _devices(self, devices):
+        self._all_devices = devices
+
     def _create_variable(self, next_creator, **kwargs):
         kwargs["initial_value"] = value_outside_functions(kwargs.get("initial_value"))
         # Optimizer slots are created beside their variable, one per device.
@@ -48,11 +57,11 @@ class SharedVariables(LocalReplicas):
             or is_own
             or (unsynchronized and kwargs.get("trainable") is False and not is_slot)
         ):
-            devices, self._devices = self._devices, self.worker_devices
+            self._devices_of_copies.value = self.worker_devices
             try:
                 variable = super()._create_variable(next_creator, **kwargs)
             finally:
-                self._devices = devices
+                self._devices_of_copies.value = None
             is_stated = on_read or is_own
             is_statistic = not is_stated and variable.dtype.is_floating
             if on_read or is_statistic:

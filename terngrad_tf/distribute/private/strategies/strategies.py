@@ -1,6 +1,7 @@
 """Strategies whose replicas stay equal: the parts shared by local and cluster strategies."""
 
 import contextlib
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -40,6 +41,9 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
 
     def _initialize_replicas(self, num_replicas, num_devices):
         self._device_of_replica = devices_of_replicas(num_replicas, num_devices)
+        # Threads of a program take turns to trace steps, or to run them eagerly.
+        self.turn = threading.RLock()
+        self._devices_of_copies = threading.local()
         self._written = {}
         self._run_depth = 0
         self._jit_compile = False
@@ -73,26 +77,28 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
                 wrapped = self._wrapped_functions[fn] = fn._clone(python_function=traced)
                 wrapped._jit_compile = None
             return wrapped(*args, **kwargs)
-        if self._run_depth:
-            return self._call_within_run(fn, args, kwargs)
-        with replicas.after_tensors((args, kwargs)):
-            try:
-                with self._own_weights():
-                    result = self._call_within_run(fn, args, kwargs)
-            except BaseException:
-                self._written = {}
-                raise
-            self._end_run()
-        return result
+        with self.turn:
+            if self._run_depth:
+                return self._call_within_run(fn, args, kwargs)
+            with replicas.after_tensors((args, kwargs)):
+                try:
+                    with self._own_weights():
+                        result = self._call_within_run(fn, args, kwargs)
+                except BaseException:
+                    self._written = {}
+                    raise
+                self._end_run()
+            return result
 
     @contextlib.contextmanager
     def compiling(self, jit_compile: bool) -> Iterator[None]:
         """Context in which XLA compiles what each replica of a run computes alone, or does not."""
-        previous, self._jit_compile = self._jit_compile, jit_compile
-        try:
-            yield
-        finally:
-            self._jit_compile = previous
+        with self.turn:
+            previous, self._jit_compile = self._jit_compile, jit_compile
+            try:
+                yield
+            finally:
+                self._jit_compile = previous
 
     def _call_within_run(self, fn, args, kwargs):
         # Not runs within a merge function, such as the branches of an optimizer's condition.

@@ -1,6 +1,7 @@
 """Tests of many replicas on one device: one trace, one copy of the weights."""
 
 import sys
+import threading
 
 import keras
 import numpy as np
@@ -208,6 +209,45 @@ class ReplicasTest(tf.test.TestCase):
             self.assertAllEqual(local(self.strategy, result), [1.0] * NUM_REPLICAS)
             with self.assertRaisesRegex(ValueError, "that differ between"):
                 replica_run(replica, self.replica_values())
+
+    def test_a_run_that_begins_during_one_of_another_thread_is_a_whole_run(self):
+        with self.strategy.scope():
+            statistic = tf.Variable(0.0, trainable=False)
+        threads = []
+        write = tf.function(
+            lambda x: self.strategy.run(
+                lambda x: statistic.assign(tf.reduce_mean(x[tf.newaxis])), args=(x,)
+            )
+        )
+
+        def replica(x):
+            threads.append(threading.Thread(target=write, args=(self.replica_values(),)))
+            threads[0].start()
+            # It waits for the end of this run.
+            threads[0].join(1)
+            return x
+
+        self.run_in_graph(replica, self.replica_values())
+        threads[0].join()
+        write(self.replica_values())
+        mean = (NUM_REPLICAS + 1) / 2
+        self.assertEqual([v.numpy() for v in statistic.values], [mean] * NUM_REPLICAS)
+
+    def test_a_thread_reduces_while_another_one_makes_a_variable(self):
+        totals = []
+
+        def reduce():
+            totals.append(self.strategy.reduce("SUM", self.replica_values(), axis=None))
+
+        def initial_value():
+            thread = threading.Thread(target=reduce)
+            thread.start()
+            thread.join()
+            return 0.0
+
+        with self.strategy.scope():
+            tf.Variable(initial_value, trainable=False)
+        self.assertAllEqual(totals[0], sum(range(NUM_REPLICAS + 1)))
 
     @pytest.mark.slow
     def test_constraints_of_weights_hold(self):
