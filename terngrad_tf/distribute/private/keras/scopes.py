@@ -80,9 +80,10 @@ def _check_before_steps(stock, self, force=False):
 
 @patch(keras_base_optimizer.BaseOptimizer, "build", "apply")
 def _refuse_from_outside(stock, self, *args, **kwargs):
-    """Refuses an optimizer made outside the strategy that reduces several replicas' gradients.
+    """Refuses an optimizer or weights made outside the strategy that reduces gradients.
 
-    Its schedule would advance once per replica. In a user's own loop no other check finds this.
+    The optimizer's schedule would advance once per replica; the weights cannot be updated. In a
+    user's own loop no other check finds this.
     """
     strategy = tf.distribute.get_strategy()
     _unused.discard(strategy)
@@ -91,6 +92,10 @@ def _refuse_from_outside(stock, self, *args, **kwargs):
         raise ValueError(
             f"The optimizer {self.name!r} was made outside of the scope of the strategy. {_ADVICE}"
         )
+    # Of `apply`; an iterator would be read.
+    weights = kwargs.get("trainable_variables", args[1] if len(args) > 1 else None)
+    if gradient_ops(strategy) and isinstance(weights, list | tuple):
+        _check(strategy, "model", weights)
     return stock(self, *args, **kwargs)
 
 

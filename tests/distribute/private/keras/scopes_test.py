@@ -56,6 +56,17 @@ class ScopesTest(tf.test.TestCase):
             else:
                 self.fitted(model)
 
+    def test_weights_made_outside_are_refused_by_apply(self):
+        for num_nodes in (1, 2):
+            weights = [tf.Variable([1.0], name="outside"), keras.Variable([1.0], name="outside")]
+            strategy = TernGradStrategy(num_nodes)
+            with strategy.scope():
+                optimizer = keras.optimizers.SGD()
+            for weight in weights:
+                step = tf.function(lambda w=weight, o=optimizer: o.apply([tf.ones([1])], [w]))
+                with self.assertRaisesRegex(ValueError, f"model's variable 'outside(:0)?' {RULE}"):
+                    strategy.run(step)
+
     def test_optimizers_of_keras_2_and_of_tensorflow_1_are_refused(self):
         with self.strategy.scope():
             variable = tf.Variable([1.0])
