@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+from terngrad_tf.distribute import TernGradStrategy
 from tests.clients.comparison import ClientTest, fit, numbers
 
 
@@ -221,6 +222,36 @@ def layers_that_count(strategy):
     return fit(model, numbers(16, 3), numbers(16, 1))
 
 
+class Regressor(keras.Model):
+    """A network without a `call`, trained by an optimizer that Keras does not build."""
+
+    def __init__(self, *inputs):
+        super().__init__()
+        self.net = keras.Sequential(
+            [*inputs, layers.Dense(4, "tanh"), layers.BatchNormalization(), layers.Dense(1)]
+        )
+
+    def compile(self, net_optimizer):
+        super().compile()
+        self.net_optimizer = net_optimizer
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(self.net(x, training=True) - y)) / num_replicas()
+        step(self.net_optimizer, tape, loss, self.net.trainable_weights)
+        return {"loss": loss}
+
+
+def regression(strategy, *inputs):
+    with strategy.scope():
+        model = Regressor(*inputs)
+        model.compile(keras.optimizers.SGD(0.1, gradient_accumulation_steps=3))
+        if inputs:
+            model.net_optimizer.build(model.net.trainable_variables)
+    return fit(model, numbers(40, 3), numbers(40, 1))
+
+
 PROGRAMS = [
     autoencoder_of_known_inputs,
     autoencoder_of_unknown_inputs,
@@ -242,6 +273,15 @@ class TrainStepTest(ClientTest):
         self.assert_same_without_strategy(
             [autoencoder_of_unknown_inputs, generative_adversarial_network]
         )
+
+    def test_what_the_first_step_builds_trains_like_what_was_built_before(self):
+        got, expected = (
+            self.run_program(lambda strategy: regression(strategy, *inputs), TernGradStrategy(2))
+            for inputs in ((), (layers.Input((3,)),))
+        )
+        self.assertAllEqual(got["history"]["loss"], expected["history"]["loss"])
+        for one, other in zip(got["weights"], expected["weights"], strict=True):
+            self.assertAllEqual(one, other)
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 import contextlib
 import typing
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -44,6 +45,14 @@ class SharedVariables(LocalReplicas):
         self._all_devices = devices
 
     def _create_variable(self, next_creator, **kwargs):
+        variable = self._create_components(next_creator, **kwargs)
+        for component in variable.values:
+            # Replicas find their own copy by it. TensorFlow sets it on the component instead if a
+            # function that is being traced makes the variable.
+            component.handle._distributed_container = weakref.ref(variable)
+        return variable
+
+    def _create_components(self, next_creator, **kwargs):
         kwargs["initial_value"] = value_outside_functions(kwargs.get("initial_value"))
         # Optimizer slots are created beside their variable, one per device.
         is_slot = kwargs.pop("colocate_with", None) is not None
