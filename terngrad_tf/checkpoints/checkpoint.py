@@ -15,10 +15,12 @@ import keras
 
 from terngrad_tf.checkpoints import files
 from terngrad_tf.checkpoints.best import Best
+from terngrad_tf.checkpoints.building import build_optimizers
+from terngrad_tf.checkpoints.comparison import warn_of_other_options
 from terngrad_tf.checkpoints.files import Position
 from terngrad_tf.checkpoints.newest import newest_of, newest_of_all
 from terngrad_tf.checkpoints.sole_writer import SoleWriter
-from terngrad_tf.checkpoints.state import ModelState, load_weights, warn_of_other_options
+from terngrad_tf.checkpoints.state import ModelState, load_weights
 from terngrad_tf.common import messages, preemption
 from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.distribute import (
@@ -43,11 +45,12 @@ class Checkpoint(keras.callbacks.Callback):
     """Saves training at intervals, and resumes it when `fit` is called again.
 
     Start the same script again: `fit` continues at the saved epoch and batch, and the result
-    equals, to the bit, that of an uninterrupted run, including optimizer, batch-norm statistics,
-    random seeds, and replicas' own states (steps of `DiLoCo`, accumulated gradients). All processes
-    of a cluster need the callback; the chief writes checkpoints and sends them to the others. If
-    the number of workers or replicas changes, weights, optimizer and position stay, and replicas'
-    own states are redistributed.
+    equals, to the bit, that of an uninterrupted run, including all optimizers that the model holds,
+    batch-norm statistics, random seeds, and replicas' own states (steps of `DiLoCo`, accumulated
+    gradients). The model needs no `call`, but built layers when training resumes. All processes of
+    a cluster need the callback; the chief writes checkpoints and sends them to the others. If the
+    number of workers or replicas changes, weights, optimizers and position stay, and replicas' own
+    states are redistributed.
 
     Place it last in the list of callbacks: a checkpoint holds what the callbacks before it did at
     the same step, such as a lower learning rate.
@@ -87,7 +90,8 @@ class Checkpoint(keras.callbacks.Callback):
 
     Raises:
         ValueError: an argument is out of range; or, in `fit`, `folder` is not writable, or holds
-            only damaged checkpoints or those of other variables, or another run writes there.
+            only damaged checkpoints or those of other variables, or another run writes there; or
+            the model's layers are not built.
         OSError: in `fit`, a checkpoint cannot be written.
         SystemExit: in `fit`, with status 75, after SIGTERM.
         NewcomersError: in `fit`, after a save, if workers wait to join.
@@ -191,7 +195,7 @@ class Checkpoint(keras.callbacks.Callback):
         found = newest_of_all(self._strategy, self._folder, num_copies)
         if found is not None:
             description, arrays = found
-            self._all("checkpoint", lambda: self._model_state().check(description, arrays))
+            self._all("checkpoint", lambda: self._check(description, arrays))
             self._model_state().restore(arrays)
             self._position = position = description.position
             self._saved_step = self._tried_step = position.step
@@ -283,19 +287,14 @@ class Checkpoint(keras.callbacks.Callback):
                 f" folder={str(self._folder)!r} ({error.strerror})"
             ) from error
 
+    def _check(self, description, arrays):
+        build_optimizers(self.model, description, arrays)
+        self._model_state().check(description, arrays)
+
     def _model_state(self):
-        if self._state is None:
-            model = self.model
-            if not model.built:
-                raise ValueError(
-                    "`Checkpoint` must know the model's weights to restore them: build the model"
-                    " before `fit`, by an `Input`, or by a method `call` and a call of the model."
-                    f" Received: {model.name}, not built"
-                )
-            if not model.optimizer.built:
-                with self._strategy.scope():
-                    model.optimizer.build(model.trainable_variables)
-            self._state = ModelState(model)
+        """Returns the state of the model, which may have got variables in the last steps."""
+        if self._state is None or not self._state.is_current:
+            self._state = ModelState(self.model)
         return self._state
 
     def _copy_start(self, description, arrays):
@@ -306,7 +305,8 @@ class Checkpoint(keras.callbacks.Callback):
         files.remove_all_but(self._folder, found)
         if path not in found or files.describe(path).checksum != description.checksum:
             paths = {key: name for key, name, _ in description.layout}
-            self._write(path, arrays, paths, description.logs, description.model)
+            described = description.model, description.trained
+            self._write(path, arrays, paths, description.logs, *described)
             self._writer.wrote(path)
         self._membership.saved(step)
 
@@ -330,7 +330,7 @@ class Checkpoint(keras.callbacks.Callback):
                 # Copies may share a folder.
                 self._writer.check([path] if self.num_copies else [])
                 self._writer.remove_unfinished()
-                self._write(path, *collected, values, state.layers)
+                self._write(path, *collected, values, state.layers, state.trained)
                 # Later ones are damaged, or this run would have begun there.
                 newest = [one for one in files.find(self._folder) if one <= path][-self.keep :]
                 best = self._best.path() if self.monitor else None
@@ -339,10 +339,10 @@ class Checkpoint(keras.callbacks.Callback):
                 if self._membership is not None:
                     self._membership.saved(self._position.step)
 
-    def _write(self, path, arrays, paths, values, layers):
+    def _write(self, path, arrays, paths, values, *described):
         try:
             position = dataclasses.replace(self._position, steps=self.params.get("steps"))
-            files.write(path, arrays, paths, position, values, layers)
+            files.write(path, arrays, paths, position, values, *described)
         except OSError as error:
             why = f"the checkpoint cannot be written: {error.strerror}"
             raise OSError(error.errno, why, str(path)) from error

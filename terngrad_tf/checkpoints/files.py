@@ -55,6 +55,8 @@ class Description:
         logs: logs of the epoch that ended with the checkpoint.
         checksum: SHA-256.
         model: description of the model's layers, or None if it is not known.
+        trained: for each optimizer the keys of the weights that it trains, None for unknown ones;
+            None in place of the list if it is not built. None in older files.
     """
 
     path: pathlib.Path
@@ -63,6 +65,7 @@ class Description:
     logs: dict[str, float]
     checksum: str
     model: Any = None
+    trained: list[list[str | None] | None] | None = None
 
 
 def find(folder: PathLike) -> list[pathlib.Path]:
@@ -85,10 +88,12 @@ def write(
     position: Position,
     logs: Mapping[str, float],
     model: Any = None,
+    trained: list[list[str | None] | None] | None = None,
 ) -> None:
     """Writes arrays and their variables' paths, both by key, to a temporary file and renames it.
 
-    `model` describes the model's layers by values that JSON can hold. Default: not known.
+    `model` describes the model's layers by values that JSON can hold, `trained` is as in
+    `Description`. Default: not known.
     """
     stored = {key: _as_stored(array) for key, array in arrays.items()}
     layout = [[key, paths[key], arrays[key].dtype.name] for key in arrays]
@@ -100,6 +105,8 @@ def write(
     }
     if model is not None and len(described_model := json.dumps(model)) <= _MOST_OF_MODEL:
         metadata["model"] = described_model
+    if trained is not None:
+        metadata["trained"] = json.dumps(trained)
     write_tensors(path, stored, metadata | {"sha256": _checksum(stored, metadata)})
 
 
@@ -174,7 +181,8 @@ def _description(path, metadata):
             _dtype(dtype)
         logs = strict_json.parse_json(metadata["logs"])
         logs = {str(name): float(value) for name, value in logs.items()}
-        return Description(path, position, layout, logs, metadata["sha256"], _model(metadata))
+        described = _model(metadata), _trained(metadata)
+        return Description(path, position, layout, logs, metadata["sha256"], *described)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else error
         raise ValueError(f"{path} is no checkpoint of `terngrad_tf.Checkpoint`: {why}") from error
@@ -185,6 +193,13 @@ def _model(metadata):
     with contextlib.suppress(ValueError):
         return strict_json.parse_json(metadata.get("model", "null"))
     return None
+
+
+def _trained(metadata):
+    trained = strict_json.parse_json(metadata.get("trained", "null"))
+    if trained is None:
+        return None
+    return [keys if keys is None else [k and str(k) for k in keys] for keys in trained]
 
 
 def _is_count(value):

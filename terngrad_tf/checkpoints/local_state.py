@@ -8,7 +8,7 @@ import keras
 from terngrad_tf.distribute import local_steps_optimizer, private
 
 
-def exchange_to_save(optimizer: keras.optimizers.Optimizer) -> None:
+def exchange_to_save(optimizer: keras.optimizers.Optimizer | None) -> None:
     """Exchanges before saving if time triggers exchanges; all processes call this together.
 
     A resumed run would differ from an uninterrupted one otherwise.

@@ -1,59 +1,71 @@
-"""Collects and restores the variables of a model and its optimizer."""
+"""Collects and restores the variables of a model and of the optimizers that it holds."""
 
 import logging
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.checkpoints import local_state
+from terngrad_tf.checkpoints import held, keys, local_state
+from terngrad_tf.checkpoints.comparison import check_same, kind_of, warn_of_other_options
 from terngrad_tf.checkpoints.files import Description
 from terngrad_tf.common.arguments import shown
 from terngrad_tf.distribute import TernGradStrategy, local_steps_optimizer, private
-from terngrad_tf.distribute.consistency.descriptions import describe_model, flatten
+from terngrad_tf.distribute.consistency.descriptions import describe_model
 from terngrad_tf.distribute.local_sgd.replica_state import ReplicaState
 
-# Suffix that Keras adds to repeated names.
-_NUMBER = re.compile(r"_\d+(?=[/_]|$)")
-_MODEL, _OPTIMIZER, _REPLICAS, _SUMS = "model", "optimizer", "replicas", "sums"
-_MOST_TOLD = 3
-_KINDS = {_REPLICAS: "steps (`DiLoCo`)", _SUMS: "accumulated gradients"}
+_TOLD = {
+    keys.REPLICAS: "steps (`DiLoCo`)",
+    keys.SUMS: "accumulated gradients",
+    keys.OWN: "variables of TensorFlow",
+}
 
 _logger = logging.getLogger(__name__)
 
 
 class ModelState:
-    """The variables of a built model and its built optimizer.
+    """The variables of a model, of its optimizer, and of what else the model holds.
 
     Shared variables are saved once, replicas' own variables (steps of `DiLoCo`, accumulated
     gradients) for all replicas.
 
     Attributes:
         layers: description of the model's layers.
+        trained: for each optimizer the keys of the weights that it was built for, None for one that
+            the model does not hold; None in place of the list if it is not built.
     """
 
     def __init__(self, model: keras.Model) -> None:
-        _warn_of_other_optimizers(model)
         self.layers = describe_model(model)
-        self._strategy = strategy = model.distribute_strategy
         self._model = model
-        optimizer = model.optimizer
-        sums = private.accumulators_of(optimizer)
-        local_state.keep_statistics(optimizer, model)
-        is_sum = {id(variable) for variable in sums}
-        of_optimizer = [v for v in local_state.shared_variables(optimizer) if id(v) not in is_sum]
-        self._shared = _numbered(_MODEL, model_variables(model))
-        self._shared |= _numbered(_OPTIMIZER, of_optimizer)
+        self._strategy = strategy = model.distribute_strategy
+        optimizers, variables = held.optimizers_of(model), held.variables_of(model)
+        sums = [v.value for one in optimizers.values() for v in private.accumulators_of(one)]
+        self._shared = keys.weights(model) | keys.of_optimizers(optimizers, model, sums)
+        self.trained = [keys.trained_by(one, self._shared) for one in optimizers.values()]
         self._own: dict[str, ReplicaState] = {}
-        local = local_steps_optimizer(optimizer)
+        main: Any = getattr(model, "optimizer", None)
+        local = local_steps_optimizer(main)
         if local is not None:
-            self._own[_REPLICAS] = local.replica_state
-        if sums:
-            self._own[_SUMS] = ReplicaState(strategy, [variable.value for variable in sums])
-        self._sums = sums
+            local_state.keep_statistics(local, model)
+            self._own[keys.REPLICAS] = local.replica_state
+        own = [variable for variable in variables.values() if not keys.is_shared(variable)]
+        sums += [v for v in own if v.aggregation == tf.VariableAggregation.SUM]
+        own = [v for v in own if v.aggregation != tf.VariableAggregation.SUM]
+        own += held.generator_states_of(model).values()
+        for kind, of_replicas in ((keys.SUMS, sums), (keys.OWN, own)):
+            if of_replicas:
+                self._own[kind] = ReplicaState(strategy, of_replicas)
+        self._ids = keys.ids(model)
+        self._optimizers = optimizers
+        self._has_warned = False
+
+    @property
+    def is_current(self) -> bool:
+        """False if the model or its optimizers got variables since."""
+        return self._ids == keys.ids(self._model)
 
     @property
     def has_own(self) -> bool:
@@ -65,14 +77,18 @@ class ModelState:
 
         All processes of a cluster call this together.
         """
-        local_state.exchange_to_save(self._model.optimizer)
+        local_state.exchange_to_save(getattr(self._model, "optimizer", None))
         for state in self._own.values():
             state.gather(saves)
         try:
             if not saves:
                 return None
-            arrays = {k: tf.convert_to_tensor(v).numpy() for k, v in self._shared.items()}
-            paths = {key: variable.path for key, variable in self._shared.items()}
+            self._warn_once()
+            arrays = {
+                key: tf.convert_to_tensor(saved.variable).numpy()
+                for key, saved in self._shared.items()
+            }
+            paths = {key: saved.path for key, saved in self._shared.items()}
             for kind, state in self._own.items():
                 for number, array in enumerate(state.get()):
                     arrays[f"{kind}.{number}"] = array
@@ -84,25 +100,57 @@ class ModelState:
 
     def not_finite(self) -> str | None:
         """Returns the path of the first non-finite variable, or None."""
-        return first_not_finite(self._shared.values())
+        # What users keep in TensorFlow's variables may be infinite, such as the best loss so far.
+        shared = self._shared.items()
+        return first_not_finite(v.variable for key, v in shared if kind_of(key) != keys.VARIABLES)
 
     def check(self, description: Description, arrays: Mapping[str, np.ndarray]) -> None:
-        """Raises ValueError unless a checkpoint fits model and optimizer."""
-        _check_same(self._shared, description, arrays, (_MODEL, _OPTIMIZER), "model and optimizer")
-        kinds = {key.partition(".")[0] for key in arrays} - {_MODEL, _OPTIMIZER}
-        if kinds != set(self._own):
+        """Raises ValueError unless a checkpoint fits model and optimizers."""
+        expected, own = self._shared, set(self._own)
+        if description.trained is None:
+            expected = {k: v for k, v in expected.items() if kind_of(k) not in keys.HELD}
+            own -= {*keys.HELD}
+            missing = [v.path for k, v in self._shared.items() if kind_of(k) in keys.HELD]
+            if missing:
+                rule = "%s is older and lacks %s and so on: they begin at their start"
+                _logger.warning(rule, description.path, missing[0])
+        check_same(expected, description, arrays, keys.SHARED, "model and optimizer")
+        kinds = {kind_of(key) for key in arrays} - {*keys.SHARED}
+        if kinds != own:
             raise ValueError(
                 f"{description.path} is of another optimizer: of each replica's own it holds"
-                f" {_told_kinds(kinds)} where {_told_kinds(self._own)} is expected"
+                f" {_told_kinds(kinds)} where {_told_kinds(own)} is expected"
             )
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Assigns a checkpoint's arrays, the same on every process of a cluster."""
-        assign(self._shared, arrays)
+        _assign(self._shared, arrays)
         first = _first_replica(self._strategy)
         for kind, state in self._own.items():
             rows = _of_kind(arrays, kind)
-            state.set(self._shared_out(rows) if kind == _SUMS else rows, first)
+            if rows or kind not in keys.HELD:
+                state.set(self._shared_out(rows) if kind == keys.SUMS else rows, first)
+
+    def _warn_once(self):
+        """Warns of what steps use and no checkpoint holds."""
+        if self._has_warned:
+            return
+        self._has_warned = True
+        known = {id(v) for one in self._optimizers.values() for v in one.variables}
+        others = private.optimizers_used_by(self._model)
+        missing = {
+            f"optimizer {one.name!r}"
+            for one in others
+            if not known.issuperset(map(id, one.variables))
+        }
+        missing |= {
+            f"weights that `{place}` trains"
+            for place, trained in zip(self._optimizers, self.trained, strict=True)
+            if None in (trained or ())
+        }
+        if missing:
+            rule = "not saved: %s, which no attribute of the model holds; a resumed run differs"
+            _logger.warning(rule, " and ".join(sorted(missing)))
 
     def _shared_out(self, rows):
         """Returns one sum per replica; if their number changed, the first gets the total."""
@@ -115,11 +163,6 @@ class ModelState:
             )
             for row in rows
         ]
-
-
-def model_variables(model: keras.Model) -> list[keras.Variable]:
-    """Returns all variables of a model: weights, statistics, states and random seeds."""
-    return model.trainable_variables + model.non_trainable_variables
 
 
 def first_not_finite(variables: Iterable[keras.Variable]) -> str | None:
@@ -139,68 +182,23 @@ def load_weights(
     Raises:
         ValueError: the checkpoint is of another model.
     """
-    variables = _numbered(_MODEL, model_variables(model))
-    _check_same(variables, description, arrays, (_MODEL,), "model")
+    variables = keys.weights(model)
+    if description.trained is None:
+        variables = {k: v for k, v in variables.items() if kind_of(k) not in keys.HELD}
+    check_same(variables, description, arrays, (keys.MODEL, keys.VARIABLES), "model")
     warn_of_other_options(describe_model(model), description)
-    assign(variables, arrays)
+    _assign(variables, arrays)
 
 
-def warn_of_other_options(layers: Any, description: Description) -> None:
-    """Warns if a checkpoint's model had other layers or options, which its variables do not show.
-
-    Options that only one of them has are left out: releases of Keras add some.
-
-    Args:
-        layers: description of the present model by `describe_model`.
-        description: the checkpoint's.
-    """
-    if description.model is None:
-        return
-    here, there = flatten(layers), flatten(description.model)
-    differ = [
-        f"{key} is {_told_option(there, key)} there and {_told_option(here, key)} here"
-        for key in here | there
-        if here.get(key) != there.get(key)
-        and (key.endswith(".class") or (key in here and key in there))
-    ]
-    if differ:
-        more = [f"{len(differ) - _MOST_TOLD} more"] if len(differ) > _MOST_TOLD else []
-        told = ", ".join(differ[:_MOST_TOLD] + more)
-        _logger.warning("%s is of a model with other options: %s", description.path, told)
-
-
-def _warn_of_other_optimizers(model):
-    """Warns if optimizers are held as attributes, of which Keras tells no variables."""
-    main, kind = model.optimizer, keras.optimizers.Optimizer
-    holders = {"": model}
-    # The parts of `LossScaleOptimizer` and `DiLoCo` are saved.
-    is_whole = isinstance(main, keras.optimizers.LossScaleOptimizer)
-    if not is_whole and local_steps_optimizer(main) is None:
-        holders["optimizer."] = main
-    names = [
-        prefix + name
-        for prefix, holder in holders.items()
-        for name, value in vars(holder).items()
-        for part in (value if isinstance(value, list | tuple) else [value])
-        if isinstance(part, kind) and part is not main
-    ]
-    if names:
-        told = ", ".join(sorted({*names}))
-        _logger.warning("not saved: %s; a resumed run differs, with these at their start", told)
-
-
-def assign(variables: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+def _assign(variables, arrays):
     """Gives variables the arrays with the same keys."""
-    for key, variable in variables.items():
-        variable.assign(arrays[key])
-
-
-def _numbered(kind, variables):
-    return {f"{kind}.{number}": variable for number, variable in enumerate(variables)}
+    for key, saved in variables.items():
+        if key in arrays:
+            saved.variable.assign(arrays[key])
 
 
 def _of_kind(arrays, kind):
-    numbers = sorted(int(k.partition(".")[2]) for k in arrays if k.partition(".")[0] == kind)
+    numbers = sorted(int(key.partition(".")[2]) for key in arrays if kind_of(key) == kind)
     return [arrays[f"{kind}.{number}"] for number in numbers]
 
 
@@ -210,32 +208,5 @@ def _first_replica(strategy: Any) -> int:
     return strategy.process_index * (strategy.num_replicas_in_sync // strategy.num_processes)
 
 
-def _check_same(variables, description, arrays, kinds, what):
-    saved = {k: path for k, path, _ in description.layout if k.partition(".")[0] in kinds}
-    for key in [*variables, *saved]:
-        here = _told(variables, key, lambda v: v.path, lambda v: tuple(v.shape))
-        there = _told(saved, key, lambda path: path, lambda _, key=key: arrays[key].shape)
-        if _without_numbers(here) != _without_numbers(there):
-            raise ValueError(
-                f"{description.path} is of another {what}: it holds {there} where"
-                f" {here} is expected"
-            )
-
-
-def _told_option(options, key):
-    return shown(options[key]) if key in options else "missing"
-
-
-def _told(variables: Mapping[str, Any], key: str, path: Callable, shape: Callable) -> str:
-    if key not in variables:
-        return "nothing"
-    return f"{shown(path(variables[key]))} of shape {shape(variables[key])}"
-
-
 def _told_kinds(kinds):
-    return " and ".join(_KINDS.get(kind, shown(kind)) for kind in sorted(kinds)) or "nothing"
-
-
-def _without_numbers(told):
-    name, of_shape, shape = told.partition(" of shape ")
-    return _NUMBER.sub("", name.strip("'")) + of_shape + shape
+    return " and ".join(_TOLD.get(kind, shown(kind)) for kind in sorted(kinds)) or "nothing"

@@ -28,6 +28,58 @@ OPTIMIZERS = {
 }
 
 
+class Adversaries(keras.Model):
+    """A generative adversarial network: it has no `call`, and holds several optimizers.
+
+    Args:
+        accumulates: True if an optimizer accumulates gradients.
+        inputs: False if the first step builds the layers.
+    """
+
+    def __init__(self, accumulates=False, inputs=True):
+        super().__init__()
+        layers, of = keras.layers, (lambda n: [keras.Input([n])] if inputs else [])
+        self.generator = keras.Sequential(
+            [*of(2), layers.Dense(4, "relu"), layers.BatchNormalization(), layers.Dense(4)]
+        )
+        self.discriminator = keras.Sequential([*of(4), layers.Dropout(0.3), layers.Dense(1)])
+        self.noise = keras.random.SeedGenerator(5)
+        only_first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        self.steps = tf.Variable(0, trainable=False, aggregation=only_first)
+        self.accumulates = accumulates
+
+    def compile(self):
+        super().compile()
+        steps = 3 if self.accumulates else None
+        self.d_optimizer = keras.optimizers.Adam(0.01, gradient_accumulation_steps=steps)
+        momentum = keras.optimizers.SGD(0.01, momentum=0.9)
+        self.others = {"g": [keras.optimizers.LossScaleOptimizer(momentum, initial_scale=1.0)]}
+
+    def train_step(self, data):
+        real, count = data[0], tf.distribute.get_strategy().num_replicas_in_sync
+        self.steps.assign_add(1)
+        with tf.GradientTape(persistent=True) as tape:
+            noise = keras.random.normal([tf.shape(real)[0], 2], seed=self.noise)
+            fake = self.generator(noise, training=True)
+            score = self.discriminator(fake, training=True)
+            difference = score - self.discriminator(real, training=True)
+            d_loss, g_loss = tf.reduce_mean(difference) / count, -tf.reduce_mean(score) / count
+        for optimizer, loss, net in (
+            (self.d_optimizer, d_loss, self.discriminator),
+            (self.others["g"][0], g_loss, self.generator),
+        ):
+            gradients = tape.gradient(loss, net.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, net.trainable_variables, strict=True))
+        return {"loss": d_loss}
+
+
+ADVERSARIES = {
+    "adversaries": Adversaries,
+    "accumulating adversaries": lambda: Adversaries(accumulates=True),
+    "unbuilt adversaries": lambda: Adversaries(inputs=False),
+}
+
+
 class Stopped(Exception):
     """Stands for any error that ends a program."""
 
@@ -114,6 +166,10 @@ def make(strategy, optimizer, units=8, is_plain=False, **options):
     keras.utils.clear_session()
     keras.utils.set_random_seed(3)
     with strategy.scope():
+        if optimizer in ADVERSARIES:
+            model = ADVERSARIES[optimizer]()
+            model.compile()
+            return model
         model = keras.Sequential([keras.Input([4]), keras.layers.Dense(units, activation="relu")])
         if not is_plain:  # layers that depend on the number of replicas
             model.add(keras.layers.BatchNormalization())
@@ -130,6 +186,9 @@ def fit(model, data, callbacks=(), epochs=EPOCHS):
 
 def values(model):
     """Returns the training state, except for state of a single replica."""
+    if isinstance(model, Adversaries):
+        held = model.d_optimizer.variables + model.others["g"][0].variables
+        return [v.numpy() for v in [*model.variables, *held, model.steps]]
     local = terngrad_tf.distribute.local_steps_optimizer(model.optimizer)
     optimizer = model.optimizer.variables if local is None else local.shared_variables
     return [v.numpy() for v in model.variables + optimizer]
@@ -150,7 +209,7 @@ def main(
 
     Args:
         folder: folder of checkpoints, with one subfolder an optimizer. Default: no checkpoints.
-        optimizers: names of optimizers.
+        optimizers: names of optimizers, or of adversaries.
         data: name of the data.
         after: number of batches of the last optimizer after which the process gets the signal
             `number`. Default: no signal.

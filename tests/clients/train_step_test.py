@@ -275,10 +275,8 @@ class TrainStepTest(ClientTest):
         )
 
     def test_what_the_first_step_builds_trains_like_what_was_built_before(self):
-        got, expected = (
-            self.run_program(lambda strategy: regression(strategy, *inputs), TernGradStrategy(2))
-            for inputs in ((), (layers.Input((3,)),))
-        )
+        programs = regression, lambda strategy: regression(strategy, layers.Input((3,)))
+        got, expected = (self.run_program(program, TernGradStrategy(2)) for program in programs)
         self.assertAllEqual(got["history"]["loss"], expected["history"]["loss"])
         for one, other in zip(got["weights"], expected["weights"], strict=True):
             self.assertAllEqual(one, other)

@@ -34,7 +34,14 @@ from terngrad_tf.distribute.private.keras.keras_training import (
     keras_step,
 )
 from terngrad_tf.distribute.private.keras.losses import unscale_loss
-from terngrad_tf.distribute.private.keras.resuming import exit_after_fit, forget_resumed, resume_fit
+from terngrad_tf.distribute.private.keras.resuming import (
+    exit_after_fit,
+    forget_resumed,
+    layers_of,
+    optimizers_used_by,
+    positions_of_trained,
+    resume_fit,
+)
 from terngrad_tf.distribute.private.keras.rounding_noise import noise_variables
 from terngrad_tf.distribute.private.keras.scopes import watch_scope
 from terngrad_tf.distribute.private.keras.step_results import losses_as_parts
@@ -94,6 +101,7 @@ __all__ = [
     "install_patches",
     "is_own",
     "keras_step",
+    "layers_of",
     "local_tensors",
     "losses_as_parts",
     "mask_gradients",
@@ -101,8 +109,10 @@ __all__ = [
     "merges_in_xla_context",
     "mirrored",
     "noise_variables",
+    "optimizers_used_by",
     "padded_replica",
     "per_replica",
+    "positions_of_trained",
     "publish",
     "published",
     "report_error",

@@ -1,16 +1,20 @@
 """Lets `fit` resume in the middle of its epochs and data after a restart, and end after an error.
 
 A callback cannot set `initial_epoch`, and no argument gives the number of batches already read.
-After an error, Keras calls no callback.
+After an error, Keras calls no callback. No public name exists for all layers of a model, nor for
+the weights that an optimizer trains.
 """
 
 import contextlib
 import math
 import typing
 import weakref
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras.src.backend.tensorflow import trainer as keras_tf_trainer
+from keras.src.optimizers import base_optimizer as keras_base_optimizer
 
 from terngrad_tf.distribute.private.data.epochs import without_reading
 from terngrad_tf.distribute.private.keras_names import TensorFlowTrainer
@@ -28,8 +32,9 @@ class _Skipped(typing.NamedTuple):
 # {model: its iterator}, {iterator: (data already trained on, True to read past them)}.
 _iterators: typing.Any = weakref.WeakKeyDictionary()
 _skipped: typing.Any = weakref.WeakKeyDictionary()
-# {model: contexts of its `fit`}.
+# {model: contexts of its `fit`}, {model: optimizers that its `fit` used}.
 _contexts: typing.Any = weakref.WeakKeyDictionary()
+_used: typing.Any = weakref.WeakKeyDictionary()
 
 
 def resume_fit(
@@ -64,6 +69,23 @@ def exit_after_fit(model: keras.Model, stack: contextlib.ExitStack) -> None:
         contexts.push(stack)
 
 
+def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
+    """Returns a model and all layers in it."""
+    return list(model._flatten_layers())
+
+
+def optimizers_used_by(model: keras.Model) -> list[keras.optimizers.Optimizer]:
+    """Returns the optimizers that took steps in a model's `fit`, whoever holds them."""
+    return list(_used.get(model, ()))
+
+
+def positions_of_trained(optimizer: Any, variables: Sequence[Any]) -> list[int | None]:
+    """Returns the position among variables of each weight that a built optimizer trains."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    positions = {optimizer._var_key(v): place for place, v in enumerate(variables)}
+    return [positions.get(key) for key in optimizer._trainable_variables_indices]
+
+
 @patch(TensorFlowTrainer, "fit")
 def _exit_contexts(stock, self, *args, **kwargs):
     """Exits contexts that callbacks entered."""
@@ -73,6 +95,14 @@ def _exit_contexts(stock, self, *args, **kwargs):
             return stock(self, *args, **kwargs)
         finally:
             _contexts[self] = outer
+
+
+@patch(keras_base_optimizer.BaseOptimizer, "apply")
+def _note_optimizer(stock, self, *args, **kwargs):
+    """Notes which optimizers a `fit` uses: no attribute of its model may tell."""
+    for model in [model for model, contexts in _contexts.items() if contexts is not None]:
+        _used.setdefault(model, weakref.WeakSet()).add(self)
+    return stock(self, *args, **kwargs)
 
 
 @patch(TensorFlowTrainer, "_maybe_symbolic_build")
