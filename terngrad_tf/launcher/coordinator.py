@@ -119,7 +119,8 @@ class Coordinator:
         self._started = started
         self._events: queue.SimpleQueue = queue.SimpleQueue()
         self._open: list[Node] = []
-        self._heard: dict[Node, float] = {}
+        # Seconds for which this process waited for a machine's messages in vain.
+        self._silent: dict[Node, float] = {}
         self._told: int | None = None
 
     def tell(self, number: int) -> None:
@@ -272,8 +273,7 @@ class Coordinator:
         self._forget_events()
         processes = self._processes(self._open)
         attempt = _Attempt({rank: node for rank, (_, node, *_) in enumerate(processes)})
-        now = time.monotonic()
-        self._heard = dict.fromkeys(self._open, now)
+        self._silent = dict.fromkeys(self._open, 0.0)
         for node in self._open:
             own = [
                 {"rank": rank, "port": port, "environment": environment}
@@ -288,7 +288,7 @@ class Coordinator:
         if absent:
             threading.Thread(target=self._look_for, args=(absent, over), daemon=True).start()
         try:
-            self._watch(attempt, now + _STARTED_SECONDS)
+            self._watch(attempt, time.monotonic() + _STARTED_SECONDS)
         finally:
             over.set()
         return attempt
@@ -308,14 +308,14 @@ class Coordinator:
                 self._started()
             soonest = min((time for time, _ in attempt.deadlines), default=float("inf"))
             timeout = min(wait_seconds(soonest), _POLL_SECONDS)
+            begin = time.monotonic()
             try:
                 node, message = self._events.get(timeout=timeout)
             except queue.Empty:
                 node, message = None, {}
-            if node is not None:
-                self._heard[node] = time.monotonic()
+            # Less than the clock tells if this process itself was stopped.
+            self._find_silent(attempt, node, min(time.monotonic() - begin, timeout))
             self._handle(attempt, node, message)
-            self._find_silent(attempt)
             for due in [due for due in attempt.deadlines if due[0] <= time.monotonic()]:
                 attempt.deadlines.remove(due)
                 self._signal(attempt, due[1])
@@ -374,10 +374,11 @@ class Coordinator:
         self._signal(attempt, number)
         attempt.deadlines = [(time.monotonic() + seconds, signal.SIGKILL)]
 
-    def _find_silent(self, attempt):
+    def _find_silent(self, attempt, heard, waited):
         """Gives up machines that were silent for too long, for example frozen ones."""
         for node in set(attempt.running.values()):
-            if node.beats and time.monotonic() > self._heard[node] + SILENCE_SECONDS:
+            self._silent[node] = 0.0 if node is heard else self._silent[node] + waited
+            if node.beats and self._silent[node] > SILENCE_SECONDS:
                 lost = f"{node.name}: no sign of life for {SILENCE_SECONDS:.0f} s"
                 self._lose(attempt, node, STATUS_PEER, f"lost {lost}", True)
 
