@@ -16,12 +16,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from terngrad_tf.common import tokens
+from terngrad_tf.common.addresses import is_address
+from terngrad_tf.common.arguments import is_integer
+from terngrad_tf.common.strict_json import parse_json
 from terngrad_tf.launcher import agent
 from terngrad_tf.launcher.hosts import Host
 from terngrad_tf.launcher.nodes import Event, LostError, clock_remark
 from terngrad_tf.version import __version__
 
-# Limit for silent connections of strangers.
+# Limit for a whole greeting: strangers may be silent or slow.
 _GREETING_SECONDS = 5.0
 _LONGEST_LINE = 1 << 20
 _RETRY_SECONDS = 1.0
@@ -70,33 +73,39 @@ class Listener:
 
     def _greet(self, connection, address):
         number = secrets.token_hex(16)
+        limit = threading.Timer(_GREETING_SECONDS, _shut, [connection])
+        limit.start()
         try:
-            connection.settimeout(_GREETING_SECONDS)
             stream = connection.makefile("rwb")
             _send(stream, {"terngrad_tf": __version__, "number": number})
-            told = json.loads(stream.readline(_LONGEST_LINE))
+            told = parse_json(stream.readline(_LONGEST_LINE))
             refusal = self._refusal(told, number)
             if refusal:
                 _send(stream, {"refused": refusal})
                 connection.close()
                 return
-            both = (number, str(told["number"]))
+            both = (number, told["number"])
             seal = "" if self._token is None else tokens.seal(self._token, "welcome", *both)
             _send(stream, {"welcome": True, "seal": seal})
             own = {"host": address[0], "skew": told["time"] - time.time()}
-            connection.settimeout(None)
             _keep_alive(connection)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError):
             connection.close()
             return
+        finally:
+            limit.cancel()
         self._waiting[told["node"]].put((connection, stream, told | own))
 
     def _refusal(self, told, number):
+        if not isinstance(told, dict):
+            raise ValueError("no message of a machine")
         if told.get("version") != __version__:
             return f"machine 0 has terngrad_tf {__version__}"
+        if not _is_greeting(told):
+            return "machine 0 expects another first message"
         if told["node"] not in self._waiting:
             return f"`--node` must be below {len(self._waiting) + 1} and not 0, which is here"
-        seal = str(told.get("seal") or "")
+        seal = told["seal"]
         if self._token is None:
             return "machine 0 has no token" if seal else ""
         if not tokens.is_seal(seal, self._token, "join", number, str(told["node"])):
@@ -148,8 +157,7 @@ class SocketNode:
     def close(self) -> None:
         """See `Node`."""
         self._stream = None
-        with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
+        _shut(self._connection)
         self._connection.close()
 
     def reaches(self) -> bool:
@@ -270,6 +278,25 @@ def _connect(chief, node, name, ports, token, timeout, report):
     connection.settimeout(None)
     _keep_alive(connection)
     return connection, stream
+
+
+def _is_greeting(told):
+    """Returns True for a machine's first message."""
+    texts, ports = map(told.get, ("name", "number", "seal")), told.get("ports")
+    return (
+        all(isinstance(text, str) for text in texts)
+        and is_integer(told.get("node"))
+        and isinstance(told.get("time"), int | float)
+        and isinstance(ports, list)
+        and bool(ports)
+        and all(is_integer(port) for port in ports)
+        and all(is_address(Host(told["name"] or "host").address(port)) for port in ports)
+    )
+
+
+def _shut(connection):
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _keep_alive(connection):

@@ -4,15 +4,23 @@ import json
 import socket
 import sys
 import threading
+import time
 import unittest
+from unittest import mock
 
 import pytest
 
 from terngrad_tf.launcher import remote_nodes
 from terngrad_tf.launcher.nodes import LostError
+from terngrad_tf.version import __version__
 from tests.distribute.processes import free_ports
 
 TOKEN = "a secret of many letters"
+WRONG = (
+    *(("version", "0"), ("node", 2), ("node", True), ("node", [1]), ("name", 5)),
+    *(("name", "a b"), ("ports", "12"), ("ports", []), ("ports", [0]), ("ports", [1 << 16])),
+    *(("number", 7), ("seal", None), ("time", "now"), ("time", float("nan"))),
+)
 
 
 class TokenTest(unittest.TestCase):
@@ -54,11 +62,48 @@ class TokenTest(unittest.TestCase):
                 self.join(strange)
             thread.join()
 
+    def test_strangers_who_greet_slowly_or_wrongly_are_turned_away(self):
+        whole = {"version": __version__, "node": 1, "name": "", "ports": [2222], "seal": ""}
+        whole |= {"number": "7", "time": 0.0}
+        wrong = [{**whole, key: value} for key, value in WRONG]
+        wrong += [{k: v for k, v in whole.items() if k != key} for key in whole]
+        lines = [*map(json.dumps, wrong), "[" * 100_000, "7", "[]", ""]
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            mock.patch.object(remote_nodes, "_GREETING_SECONDS", 2.0),
+        ):
+            listener = remote_nodes.Listener(server, 2, None)
+            for line in lines:
+                with self.subTest(line=line[:100]):
+                    self.assertNotIn(b"welcome", _answer(server, line))
+            # A byte now and then ends no limit.
+            with socket.create_connection(server.getsockname(), timeout=60) as slow:
+                with self.assertRaises(OSError):
+                    for _ in range(300):
+                        slow.sendall(b" ")
+                        time.sleep(0.1)
+            self.assertFalse(listener.has(1))
+            self.assertIn(b"welcome", _answer(server, json.dumps(whole)))
+            self.assertEqual(listener.wait(1, 60)[2]["ports"], [2222])
+
     def join(self, server):
         """Joins as machine 1, in the main thread."""
         address, ports = server.getsockname(), free_ports(1)
         ignored = [lambda *_: None] * 2
         return remote_nodes.join(address, 1, "", ports, TOKEN, 10, *ignored)
+
+
+def _answer(server, line):
+    """Returns the answer to a first message."""
+    with socket.create_connection(server.getsockname(), timeout=60) as connection:
+        stream = connection.makefile("rwb")
+        stream.readline()
+        stream.write(line.encode() + b"\n")
+        stream.flush()
+        try:
+            return stream.readline()
+        except ConnectionResetError:
+            return b""
 
 
 def _pass(source, target):

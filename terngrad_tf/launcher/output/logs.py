@@ -71,7 +71,11 @@ class _Log:
 
 
 def show(stream: IO[str], text: str) -> None:
-    """Writes a line; a closed pipe or a full disk must not end the training."""
+    """Writes a line, with escapes for what the stream's encoding lacks.
+
+    A closed pipe or a full disk must not end the training.
+    """
+    encoding = stream.encoding or "utf-8"
     with contextlib.suppress(OSError, ValueError):
-        stream.write(text + "\n")
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
         stream.flush()
