@@ -64,6 +64,11 @@ class OneMachineTest(tf.test.TestCase):
         log = pathlib.Path(logs, "1.log").read_text(encoding="utf-8").splitlines()
         self.assertCountEqual(log, ["worker 1 of 2 end -v", "problem 1"])
 
+    def test_letters_that_the_terminal_lacks_are_escaped(self):
+        command = ("-np", "1", "printf", r"caf\303\251\nbar\n")
+        lines, errors, status = result(start(*command, PYTHONIOENCODING="ascii"))
+        self.assertEqual((lines, status), ([r"[0] caf\xe9", "[0] bar"], 0), errors)
+
     def test_full_disk_for_logs_is_reported_and_ends_nothing(self):
         folder = pathlib.Path(self.get_temp_dir(), "full")
         folder.mkdir()
@@ -134,6 +139,17 @@ class OneMachineTest(tf.test.TestCase):
         process.kill()
         # The process holds the pipes open until it ends.
         self.assertEqual(result(process, 60)[2], -signal.SIGKILL)
+
+    def test_a_lost_machine_0_has_the_status_of_a_lost_machine(self):
+        cluster = ("--nodes", "2", "--chief", f"127.0.0.1:{hosts.free_port()}", "--node")
+        first, second = (start(*cluster, node, SCRIPT, "wait") for node in "01")
+        for process in (first, second):
+            read_until(process, "ready", 1)
+        first.kill()
+        _, errors, status = result(second)
+        self.assertEqual(status, 3, errors)
+        self.assertIn("lost machine 0: the connection ended", errors[-1])
+        result(first)
 
     def test_programs_modules_and_variables(self):
         python, names = os.path.basename(sys.executable), ("A", "B", "TERNGRAD_TF_LOCAL_RANK")
@@ -293,6 +309,10 @@ class OneMachineTest(tf.test.TestCase):
             (["-H", "a", "-np", "2", SCRIPT], "`-np` must be at most the 1 slots"),
             (["--nodes", "2", SCRIPT], "`--nodes`, `--node` and `--chief` must be given together"),
             (["--nodes", "2", "--node", "2", "--chief", "a:1", SCRIPT], "`--node` must be 0 to 1"),
+            (
+                ["--nodes", "2", "--node", "1", "--chief", "a:1", "--name", "a b", SCRIPT],
+                "`--name` must be a host name or an address. Received: 'a b'",
+            ),
             (
                 ["--nodes", "0", "--node", "0", "--chief", "a:1", SCRIPT],
                 "`--nodes` must be a positive integer. Received: --nodes=0",

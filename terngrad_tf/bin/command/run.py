@@ -18,7 +18,7 @@ from terngrad_tf.common.addresses import (
 from terngrad_tf.common.arguments import shown
 from terngrad_tf.distribute.cluster import rank_table
 from terngrad_tf.launcher import background, batch_systems, machines, remote_nodes
-from terngrad_tf.launcher.coordinator import STATUS_NODE, Coordinator, Plan
+from terngrad_tf.launcher.coordinator import STATUS_NODE, STATUS_PEER, Coordinator, Plan
 from terngrad_tf.launcher.hosts import Host, consecutive_ports, parse_hosts
 from terngrad_tf.launcher.nodes import LocalNode, LostError
 from terngrad_tf.launcher.output import logs
@@ -84,7 +84,7 @@ def _run(values, started: Callable[[], None]):
                 *(place.chief, place.node, place.name, ports),
                 *(token, plan.start_timeout, write, _report, started),
             )
-            return last.get("over", (STATUS_NODE, "lost machine 0: the connection ended"))
+            return last.get("over", (STATUS_PEER, "lost machine 0: the connection ended"))
         if place is not None:
             listener = stack.enter_context(
                 remote_nodes.listen(place.chief[1], place.num_nodes, token)
@@ -128,7 +128,10 @@ def _place(values, environment):
     if not 0 <= node < values.nodes:
         raise ValueError(f"`--node` must be 0 to {values.nodes - 1}. Received: --node={node}")
     host, _, port = values.chief.rpartition(":")
-    return batch_systems.Place(values.nodes, node, (host.strip("[]"), int(port)), values.name)
+    name = values.name.strip("[]")
+    if name and not is_address(Host(name).address(int(port))):
+        raise ValueError(f"`--name` must be a host name or an address. Received: {shown(name)}")
+    return batch_systems.Place(values.nodes, node, (host.strip("[]"), int(port)), name)
 
 
 def _plan(values, environment, each, token):
