@@ -383,7 +383,8 @@ class Checkpoint(keras.callbacks.Callback):
     def _take_in(self):
         self._last_step_ended()
         self._save({})
-        error = NewcomersError(self._newcomers() or "workers that wait", self._position.step)
+        who = self._newcomers() or "workers that wait"
+        error = NewcomersError(who, self._position.step, self._saved_step)
         self._end(error)
         raise error
 

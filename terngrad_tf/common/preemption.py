@@ -32,11 +32,16 @@ class PreemptedError(RuntimeError):
 
     def __init__(self, who: str | None, step: int, saved: int | None = None):
         told = f"{who} was" if who else "it was"
-        state = "which is saved"
-        if saved is not None and saved != step:
-            state = f"and step {saved} is saved" if saved else "and no step is saved"
-        super().__init__(f"stopped at step {step}, {state}: {told} told to by SIGTERM")
+        super().__init__(f"{stopped(step, saved)}: {told} told to by SIGTERM")
         self.step = step
+
+
+def stopped(step: int, saved: int | None) -> str:
+    """Returns the begin of a line about the last step and the newest saved one; see above."""
+    state = "which is saved"
+    if saved is not None and saved != step:
+        state = f"and step {saved} is saved" if saved else "and no step is saved"
+    return f"stopped at step {step}, {state}"
 
 
 @contextlib.contextmanager

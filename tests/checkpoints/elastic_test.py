@@ -1,5 +1,6 @@
 """Programs with `Checkpoint` continue without a lost worker, and take it in again."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -7,6 +8,7 @@ import pathlib
 import re
 import signal
 import sys
+from unittest import mock
 
 import keras
 import numpy as np
@@ -15,7 +17,7 @@ import tensorflow as tf
 
 from terngrad_tf.checkpoints import Checkpoint, files
 from terngrad_tf.common import preemption
-from terngrad_tf.distribute import join_cluster
+from terngrad_tf.distribute import NewcomersError, join_cluster
 from terngrad_tf.distribute.cluster.membership import MembersFile, SavedState
 from terngrad_tf.distribute.cluster.resolvers import cluster_of
 from tests.checkpoints import elastic_worker
@@ -44,6 +46,27 @@ class MembershipTest(tf.test.TestCase):
         other = os.path.join(folder, "other")
         with self.assertRaisesRegex(ValueError, "`folder` must be that of `join_cluster`, .*other"):
             Checkpoint(other, membership=membership)
+
+    def test_the_saved_step_is_told_when_workers_come_to_weights_that_are_not_finite(self):
+        folder = self.get_temp_dir()
+        addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(1)]
+        membership = join_cluster(
+            cluster_of(addresses, 0), folder, lambda: Checkpoint.newest_step(folder)
+        )
+        model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        spoil = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: (
+                batch < 2 or model.weights[0].assign([[np.nan], [0.0]])
+            )
+        )
+        callbacks = [spoil, Checkpoint(folder, 2, membership=membership)]
+        found = contextlib.nullcontext(lambda: "worker 1")
+        rule = "stopped at step 3, and step 2 is saved, to resume with worker 1"
+        x = np.ones([8, 2], np.float32)
+        with mock.patch.object(membership, "watch", lambda: found):
+            with self.assertRaisesRegex(NewcomersError, rule):
+                model.fit(x, x[:, :1], batch_size=1, verbose=0, callbacks=callbacks)
 
 
 @pytest.mark.slow

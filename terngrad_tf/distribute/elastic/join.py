@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf.common import tokens
+from terngrad_tf.common import preemption, tokens
 from terngrad_tf.common.arguments import check_integer
 from terngrad_tf.distribute.cluster import greetings, membership, rendezvous
 from terngrad_tf.distribute.cluster.introductions import Introduction, Proposal, decode
@@ -48,10 +48,16 @@ _logger = logging.getLogger(__name__)
 
 
 class NewcomersError(RuntimeError):
-    """Training was saved and stopped, to resume with the workers that wait."""
+    """Training was saved and stopped, to resume with the workers that wait.
 
-    def __init__(self, newcomers: str, step: int):
-        super().__init__(f"stopped at step {step}, which is saved, to resume with {newcomers}")
+    Args:
+        newcomers: the workers that wait.
+        step: the last step.
+        saved: the newest step that is saved, 0 for none. Default: the last step.
+    """
+
+    def __init__(self, newcomers: str, step: int, saved: int | None = None):
+        super().__init__(f"{preemption.stopped(step, saved)}, to resume with {newcomers}")
 
 
 class Membership:
