@@ -187,7 +187,7 @@ class Checkpoint(keras.callbacks.Callback):
         self._saves = place <= self.num_copies
         self._all("the folder of checkpoints", self._prepare)
         self._state = None
-        self._position = Position(0)
+        self._position = Position(0, first_epoch=None)
         self._saved_step = self._tried_step = 0
         # The chief of a membership has the newest state; others may have later steps of a part of
         # the run that was given up.
@@ -206,6 +206,7 @@ class Checkpoint(keras.callbacks.Callback):
             private.resume_fit(
                 self.model,
                 position.epoch,
+                max(0, position.epoch - (position.first_epoch or 0)),
                 position.batch,
                 position.batches_of_epoch,
                 self.skip_data,
@@ -224,8 +225,10 @@ class Checkpoint(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Notes the epoch."""
         private.forget_resumed(self.model)
-        batch = self._position.batch if epoch == self._position.epoch else 0
-        self._position = dataclasses.replace(self._position, epoch=epoch, batch=batch)
+        before = self._position
+        batch = before.batch if epoch == before.epoch else 0
+        first = epoch if before.first_epoch is None else before.first_epoch
+        self._position = dataclasses.replace(before, epoch=epoch, batch=batch, first_epoch=first)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Saves if a checkpoint is due or a process was asked to stop."""
@@ -250,7 +253,8 @@ class Checkpoint(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Saves if a checkpoint is due, or the epoch is the best or the last."""
         batches = self._position.batches_of_epoch or self._position.batch or None
-        self._position = Position(self._position.step, epoch + 1, 0, batches)
+        ended = {"epoch": epoch + 1, "batch": 0, "batches_of_epoch": batches}
+        self._position = dataclasses.replace(self._position, **ended)
         values = _numbers(logs)
         improves = self._is_chief and self._best.improves(values)
         is_last = epoch + 1 == self.params.get("epochs")

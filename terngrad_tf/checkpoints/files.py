@@ -37,6 +37,7 @@ class Position:
         batches_of_epoch: batches of the first completed epoch, if any: in data of unknown length,
             Keras reads at most one step more in later ones.
         steps: batches of an epoch, if `fit` knows them.
+        first_epoch: epoch with which training began; None before.
     """
 
     step: int
@@ -44,6 +45,7 @@ class Position:
     batch: int = 0
     batches_of_epoch: int | None = None
     steps: int | None = None
+    first_epoch: int | None = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,8 +174,8 @@ def _description(path, metadata):
         if metadata.get("format") != _FORMAT:
             raise ValueError("it has another format")
         position = Position(**strict_json.parse_json(metadata["position"]))
-        counts = dataclasses.astuple(position)
-        if not all(map(_is_count, counts)) or None in counts[:3]:
+        known = position.step, position.epoch, position.batch, position.first_epoch
+        if not all(map(_is_count, dataclasses.astuple(position))) or None in known:
             raise ValueError(f"its position is {position}")
         entries = strict_json.parse_json(metadata["layout"])
         layout = tuple((str(key), str(name), str(dtype)) for key, name, dtype in entries)

@@ -179,8 +179,8 @@ def make(strategy, optimizer, units=8, is_plain=False, **options):
     return model
 
 
-def fit(model, data, callbacks=(), epochs=EPOCHS):
-    model.fit(**DATA[data](), epochs=epochs, verbose=0, callbacks=list(callbacks))
+def fit(model, data, callbacks=(), epochs=EPOCHS, **options):
+    model.fit(**DATA[data](), epochs=epochs, verbose=0, callbacks=list(callbacks), **options)
     return values(model)
 
 

@@ -5,7 +5,7 @@ import pathlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import IO
+from typing import TextIO
 
 _STANDARD_ERROR = 2
 _PROCESS = "{rank}"
@@ -70,7 +70,7 @@ class _Log:
             self._is_whole = False
 
 
-def show(stream: IO[str], text: str) -> None:
+def show(stream: TextIO, text: str) -> None:
     """Writes a line, with escapes for what the stream's encoding lacks.
 
     A closed pipe or a full disk must not end the training.

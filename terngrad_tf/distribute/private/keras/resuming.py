@@ -6,7 +6,7 @@ the weights that an optimizer trains.
 """
 
 import contextlib
-import math
+import itertools
 import typing
 import weakref
 from collections.abc import Sequence
@@ -38,21 +38,36 @@ _used: typing.Any = weakref.WeakKeyDictionary()
 
 
 def resume_fit(
-    model: keras.Model, epoch: int, batch: int, batches_of_epoch: int | None, reads: bool
+    model: keras.Model,
+    epoch: int,
+    num_epochs: int,
+    batch: int,
+    batches_of_epoch: int | None,
+    reads: bool,
 ) -> None:
     """Lets `fit` resume in the middle; call it in a callback's `on_train_begin`.
 
     Args:
-        epoch: completed epochs.
+        epoch: the epoch to resume, from 0.
+        num_epochs: epochs already trained on, `epoch` unless training began at a later one.
         batch: batches of the current epoch already trained on.
         batches_of_epoch: batches of the first completed epoch, if known.
         reads: True to skip data already trained on; False if the data begin with the epoch's
             remaining batches.
+
+    Raises:
+        ValueError: a step would read batches of the next epoch.
     """
-    model._initial_epoch = epoch
     iterator = _iterators.get(model, lambda: None)()
-    if iterator is not None and (epoch or batch):
-        _skipped[iterator] = _Skipped(epoch, batch, batches_of_epoch), reads
+    if iterator is not None and iterator.steps_per_epoch and batch % iterator.steps_per_execution:
+        raise ValueError(
+            "`steps_per_execution` must divide the number of batches after which the checkpoint was"
+            f" saved in its epoch, {batch}, since `steps_per_epoch` is set. Received:"
+            f" steps_per_execution={iterator.steps_per_execution}"
+        )
+    model._initial_epoch = epoch
+    if iterator is not None and (num_epochs or batch):
+        _skipped[iterator] = _Skipped(num_epochs, batch, batches_of_epoch), reads
 
 
 def forget_resumed(model: keras.Model) -> None:
@@ -122,13 +137,24 @@ def _skip(stock, self):
     if reads:
         _begin_epochs(stock, self, skipped)
     stock(self)
-    for _ in range(math.ceil(skipped.batches / self.steps_per_execution)):
-        step = next(self, None)
-        if step is None:
-            break
+    steps, count = self._epoch_iterator, self.steps_per_execution
+    num_steps, rest = divmod(skipped.batches, count)
+    for _, _, batches in itertools.islice(steps, num_steps):
         if reads:
-            _read(step[-1], self.steps_per_execution)
+            _read(batches, count)
+    # A run with other `steps_per_execution` may have stopped within a step of this one.
+    if rest and (step := next(steps, None)) is not None:
+        if reads:
+            _read(step[-1], rest)
+        self._epoch_iterator = _later(itertools.chain([step], steps), rest, self.num_batches)
     return self
+
+
+def _later(steps, num_batches, end):
+    """Yields steps that begin some batches later, those before the epoch's end, if it is known."""
+    for begin, last, batches in steps:
+        if end is None or begin + num_batches < end:
+            yield begin + num_batches, last + num_batches, batches
 
 
 def _begin_epochs(stock, iterator, skipped):
