@@ -4,7 +4,7 @@ import contextlib
 import logging
 import pathlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from terngrad_tf.checkpoints import files
 from terngrad_tf.common.arguments import check
@@ -45,17 +45,22 @@ class Best:
         values = [value for value in known if value is not None]
         self._value = max(values, key=self._key) if values else None
 
-    def improves(self, logs: Mapping[str, float]) -> bool:
-        """Returns True if the logs hold a new best value, and notes the value."""
+    def improves(self, logs: Mapping[str, float], names: Collection[str]) -> bool:
+        """Returns True if the logs hold a new best value, and notes the value.
+
+        Args:
+            logs: the values that are finite numbers.
+            names: names of all values.
+        """
         if self._monitor is None:
             return False
         value = logs.get(self._monitor)
         if value is None:
-            if not self._has_warned:
+            if not self._has_warned and self._monitor not in names:
                 self._has_warned = True
-                names = ", ".join(sorted(logs)) or "no number"
+                told = ", ".join(sorted(logs)) or "no number"
                 rule = "`monitor` must be among the logs, which hold %s. Received: monitor=%r"
-                _logger.warning(rule, names, self._monitor)
+                _logger.warning(rule, told, self._monitor)
             return False
         if self._value is not None and self._key(value) <= self._key(self._value):
             return False

@@ -214,6 +214,7 @@ class Checkpoint(keras.callbacks.Callback):
             if self._is_chief:
                 warn_of_other_options(self._model_state().layers, description)
                 _warn_of_other_steps(description, self.params.get("steps"))
+                _warn_of_no_epochs(description, self.params.get("epochs"))
             if self._is_chief and self.params.get("verbose"):
                 tell(
                     f"Going on from {description.path}: epoch {position.epoch + 1}, batch"
@@ -256,7 +257,7 @@ class Checkpoint(keras.callbacks.Callback):
         ended = {"epoch": epoch + 1, "batch": 0, "batches_of_epoch": batches}
         self._position = dataclasses.replace(self._position, **ended)
         values = _numbers(logs)
-        improves = self._is_chief and self._best.improves(values)
+        improves = self._is_chief and self._best.improves(values, logs or ())
         is_last = epoch + 1 == self.params.get("epochs")
         if not is_last:
             # All save together; a callback may log the value on the chief alone.
@@ -417,6 +418,16 @@ def _warn_of_other_steps(description, steps):
             "%s was saved after batch %d of %d of epoch %d, which has %d batches now: this epoch"
             " leaves out examples or repeats some",
             *(description.path, position.batch, position.steps, position.epoch + 1, steps),
+        )
+
+
+def _warn_of_no_epochs(description, epochs):
+    """Warns if no epoch is left: the folder may be that of another training, such as a fold's."""
+    if epochs is not None and description.position.epoch >= epochs:
+        _logger.warning(
+            "%s ends epoch %d of %d, so `fit` trains nothing: another training, such as of another"
+            " fold, needs another `folder`",
+            *(description.path, description.position.epoch, epochs),
         )
 
 

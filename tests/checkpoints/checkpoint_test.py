@@ -433,6 +433,26 @@ class FolderTest(tf.test.TestCase):
         self.assertIn("kernel is not finite", logs.output[0])
         self.assertEqual(self.names(), [])
 
+    def test_a_folder_of_another_training_that_is_done_is_reported(self):
+        folds = [programs.make(self.plain, "adam") for _ in range(2)]
+        programs.fit(folds[0], "arrays", [Checkpoint(self.folder)], 1)
+        with self.assertLogs("terngrad_tf", "WARNING") as logs:
+            programs.fit(folds[1], "arrays", [Checkpoint(self.folder)], 1)
+        self.assertLen(logs.output, 1)
+        rule = "checkpoint-0000000005.safetensors ends epoch 1 of 1, so `fit` trains nothing"
+        self.assertIn(rule, logs.output[0])
+
+    def test_a_monitored_value_that_is_not_finite_is_no_missing_one(self):
+        model = programs.make(self.plain, "adam")
+        values = {0: 2.0, 1: np.nan, 2: 1.0, 3: 3.0}
+        log = keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: logs.update(val_loss=values[epoch])
+        )
+        checkpoint = Checkpoint(self.folder, monitor="val_loss")
+        with self.assertNoLogs("terngrad_tf", "WARNING"):
+            programs.fit(model, "arrays", [log, checkpoint], 4)
+        self.assertEqual(checkpoint.best, files.path_of(self.folder, 15))
+
     def test_the_end_of_training_that_a_callback_stops_is_saved_or_reported(self):
         stop = keras.callbacks.EarlyStopping("loss", patience=0, min_delta=10**9)
         for name, order in (("before", 1), ("after", -1)):
