@@ -194,6 +194,10 @@ def check(values: argparse.Namespace, is_by_hand: bool) -> None:
     Args:
         is_by_hand: whether each machine starts the command.
     """
+    paths = ("--log-dir", values.log_dir), ("--token-file", values.token_file)
+    for flag, value in (*places(values), *paths):
+        if value == "":  # mostly a shell's variable that is not set
+            raise ValueError(f"`{flag}` must not be empty. Received: ''")
     if values.np is not None and values.np < 1:
         raise ValueError(f"`-np` must be a positive integer. Received: -np={values.np}")
     for name in ("max_restarts", "min_workers"):
