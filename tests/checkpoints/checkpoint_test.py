@@ -330,8 +330,10 @@ class FolderTest(tf.test.TestCase):
             return held
 
         model = self.adversaries(**more(1, np.inf))
-        with self.assertNoLogs("terngrad_tf", "WARNING"):
+        with self.assertLogs("terngrad_tf", "WARNING") as logs:
             other = self.adversaries(**more(2, 0.0))
+        self.assertLen(logs.output, 1)
+        self.assertIn("`fit` trains nothing", logs.output[0])
         self.assertEqual(other.history.epoch, [])
         self.assertAllEqual(other.third.parts[1].learning_rate, 1)
         self.assertAllEqual([other.best, tf.cast(other.sum, tf.float32)], [np.inf, 1])
