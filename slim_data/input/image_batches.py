@@ -74,9 +74,7 @@ def _read(path: str | os.PathLike[str], info: DatasetInfo):
     data = image_files.read_image_file(path)
     try:
         data = image_files.upright(data)
-        pixels = tf.io.decode_image(data, info.channels, expand_animations=False)
-    except tf.errors.InvalidArgumentError:
-        raise DataError(f"{path}: {image_files.DAMAGED}") from None
+        pixels = image_files.decode_image(data, info.channels)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
     if info.image_size is None:

@@ -9,6 +9,8 @@ from slim_data.common.lazy import tf
 
 CHANNELS = 3
 RAW = "RAW"
+# TensorFlow's default is as slow and, at quality 100, errs by 2 of 255 in the mean instead of 0.1.
+DCT_METHOD = "INTEGER_ACCURATE"
 
 _NEIGHBOURS = 2
 
@@ -54,8 +56,14 @@ class EncodedImage:
             shape = [*self._stated_size, CHANNELS]
             return tf.reshape(tf.io.decode_raw(self._encoded, tf.uint8), shape)
 
-        def decoded():
+        def jpeg():
+            return tf.io.decode_jpeg(self._encoded, CHANNELS, dct_method=DCT_METHOD)
+
+        def other():
             return tf.io.decode_image(self._encoded, CHANNELS, expand_animations=False)
+
+        def decoded():
+            return tf.cond(self._is_jpeg, jpeg, other)
 
         return _with_channels(tf.cond(self._is_raw, raw, decoded))
 
@@ -97,7 +105,10 @@ class EncodedImage:
         begin = tf.maximum(left - _NEIGHBOURS, 0)
         end = tf.minimum(left + width + _NEIGHBOURS, whole_width)
         wider = tf.image.decode_and_crop_jpeg(
-            self._encoded, tf.stack([top, begin, height, end - begin]), CHANNELS
+            self._encoded,
+            tf.stack([top, begin, height, end - begin]),
+            CHANNELS,
+            dct_method=DCT_METHOD,
         )
         return wider[:, left - begin : left - begin + width]
 

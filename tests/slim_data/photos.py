@@ -24,6 +24,11 @@ def jpeg(image, quality=95):
     return tf.io.encode_jpeg(image, quality=quality).numpy()
 
 
+def decode(encoded, channels=3):
+    """Returns the pixels of a JPEG file, uint8 [height, width, channels]."""
+    return tf.io.decode_jpeg(encoded, channels, dct_method="INTEGER_ACCURATE").numpy()
+
+
 def example(encoded, label=1, *, image_format="JPEG", size=None, boxes=()):
     """Returns a serialized tf.Example.
 

@@ -1,5 +1,6 @@
 """Image files of unknown format, recognized by their content and converted for the records."""
 
+import functools
 import io
 import os
 
@@ -9,6 +10,7 @@ from slim_data.common.errors import DataError
 from slim_data.common.extras import import_extra
 from slim_data.common.lazy import tf
 from slim_data.files import opening
+from slim_data.tfrecord.encoded_image import DCT_METHOD
 
 _JPEG_START = b"\xff\xd8\xff"
 _PNG_START = b"\x89PNG\r\n\x1a\n"
@@ -27,7 +29,7 @@ _TURNS = {
 }
 _CMYK_COMPONENTS = 4
 _QUALITY = 100
-DAMAGED = "the image is damaged and cannot be decoded"
+_DAMAGED = "the image is damaged and cannot be decoded"
 
 
 def read_image_file(path: str | os.PathLike) -> bytes:
@@ -70,18 +72,18 @@ def as_jpeg(data: bytes) -> tuple[bytes, tuple[int, int, int]]:
     return data, pixels.shape
 
 
-def decode_image(data: bytes) -> np.ndarray:
-    """Returns the pixels of a JPEG or PNG file as uint8 array [height, width, 3]."""
+def decode_image(data: bytes, channels: int = 3) -> np.ndarray:
+    """Returns the pixels of a JPEG or PNG file as uint8 array [height, width, channels]."""
     if data.startswith(_JPEG_START):
-        decoder = tf.io.decode_jpeg
+        decoder = functools.partial(tf.io.decode_jpeg, dct_method=DCT_METHOD)
     elif data.startswith(_PNG_START):
         decoder = tf.io.decode_png
     else:
         raise DataError("it is neither a JPEG nor a PNG image")
     try:
-        return decoder(data, channels=3).numpy()
+        return decoder(data, channels=channels).numpy()
     except tf.errors.InvalidArgumentError:
-        raise DataError(DAMAGED) from None
+        raise DataError(_DAMAGED) from None
 
 
 def resize_image(pixels: np.ndarray, side: int) -> np.ndarray:
@@ -118,4 +120,4 @@ def _is_cmyk(data):
     try:
         return int(tf.io.extract_jpeg_shape(data)[2]) == _CMYK_COMPONENTS
     except tf.errors.InvalidArgumentError:
-        raise DataError(DAMAGED) from None
+        raise DataError(_DAMAGED) from None

@@ -55,7 +55,7 @@ class EncodedImagePipelineTest(tf.test.TestCase):
     def test_evaluated_images_belong_to_their_labels(self):
         images, labels = self.batches(5, training=False, preprocessing="alexnet")
         for image, label in zip(images, labels, strict=True):
-            pixels = tf.io.decode_jpeg(self.encoded[label - 1], 3).numpy()
+            pixels = photos.decode(self.encoded[label - 1])
             expected = photos.resized(pixels, 256, 256)[120:136, 120:136]
             self.assertAllClose(image, expected - [123.68, 116.78, 103.94], atol=2e-3)
 
@@ -109,7 +109,7 @@ class EncodedImagePipelineTest(tf.test.TestCase):
 
     @pytest.mark.slow
     def test_formats_give_the_same_batches(self):
-        pixels = [tf.io.decode_jpeg(encoded, 3).numpy() for encoded in self.encoded]
+        pixels = [photos.decode(encoded) for encoded in self.encoded]
         others = {
             "pixels": [photos.raw_example(image, i + 1) for i, image in enumerate(pixels)],
             "png": [

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import slim_data
+from slim_data.datasets.sources import image_files
 from slim_data.tfrecord import decoding
 from tests.slim_data import photos
 
@@ -33,10 +34,17 @@ class EncodedImageTest(tf.test.TestCase):
     def test_jpeg_png_and_pixels_are_read_in_whole_and_in_part(self):
         image = photos.pixels()
         encoded = photos.jpeg(image)
-        self.assert_holds(photos.example(encoded), tf.io.decode_jpeg(encoded, 3).numpy())
+        self.assert_holds(photos.example(encoded), photos.decode(encoded))
         png = tf.io.encode_png(image).numpy()
         self.assert_holds(photos.example(png, image_format="PNG"), image)
         self.assert_holds(photos.raw_example(image), image)
+
+    def test_jpeg_of_quality_100_is_read_nearly_without_loss(self):
+        image = photos.pixels()
+        data, _ = image_files.as_jpeg(tf.io.encode_png(image).numpy())
+        self.assert_holds(photos.example(data), photos.decode(data))
+        errors = np.abs(photos.decode(data).astype(int) - image)
+        self.assertLess(np.mean(errors), 0.5)  # 1 or more by TensorFlow's default
 
     def test_content_decides_and_not_the_format_field(self):
         image = photos.pixels()
@@ -45,7 +53,7 @@ class EncodedImageTest(tf.test.TestCase):
             self.assert_holds(png, image)
         encoded = photos.jpeg(image)
         jpeg = photos.example(encoded, image_format="png")
-        self.assert_holds(jpeg, tf.io.decode_jpeg(encoded, 3).numpy())
+        self.assert_holds(jpeg, photos.decode(encoded))
 
     def test_pixels_that_start_like_a_jpeg_stay_pixels(self):
         image = photos.pixels()
@@ -55,7 +63,7 @@ class EncodedImageTest(tf.test.TestCase):
     def test_grey_images_become_red_green_and_blue(self):
         grey = photos.pixels()[..., :1]
         encoded = photos.jpeg(grey)
-        expected = np.repeat(tf.io.decode_jpeg(encoded).numpy(), 3, axis=-1)
+        expected = np.repeat(photos.decode(encoded, 1), 3, axis=-1)
         self.assert_holds(photos.example(encoded), expected)
         png = tf.io.encode_png(grey).numpy()
         self.assert_holds(photos.example(png), np.repeat(grey, 3, axis=-1))

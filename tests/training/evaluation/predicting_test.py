@@ -9,6 +9,7 @@ import tensorflow as tf
 from PIL import Image
 
 import slim_data
+from slim_data.datasets.sources import image_files
 from terngrad_tf import training
 from terngrad_tf.bin import predict
 from terngrad_tf.training.evaluation import evaluator
@@ -116,7 +117,7 @@ class PredictingTest(tf.test.TestCase):
         Image.fromarray(pixels).save(path, quality=100, exif=exif.tobytes())
         (found,) = slim_data.image_batches([path], "imagenet", batch_size=1, image_size=32)
         turned = self.root / "turned.png"
-        decoded = tf.io.decode_jpeg(path.read_bytes()).numpy()
+        decoded = image_files.decode_image(path.read_bytes())
         Image.fromarray(np.rot90(decoded, -1)).save(turned)
         (expected,) = slim_data.image_batches([turned], "imagenet", batch_size=1, image_size=32)
         self.assertAllEqual(found, expected)
@@ -152,7 +153,7 @@ class PredictingTest(tf.test.TestCase):
         (grey,) = slim_data.image_batches([path], "digits", batch_size=4, image_size=28)
         self.assertEqual(grey.shape, (1, 28, 28, 1))
         side = slim_data.info("digits").image_size
-        decoded = tf.io.decode_jpeg(path.read_bytes(), 1)
+        decoded = image_files.decode_image(path.read_bytes(), 1)
         small = np.rint(tf.image.resize(decoded, [side, side], antialias=True).numpy())
         style = next(iter(slim_data.info("digits").preprocessings.values()))
         self.assertAllEqual(grey, style.evaluate(small[None].astype(np.uint8), 28))
