@@ -21,9 +21,13 @@ from terngrad_tf.distribute import (
     PeerError,
     StragglerMonitor,
     TernGradStrategy,
+    cluster_from_tf_config,
     compare_processes,
     peer_errors,
 )
+from terngrad_tf.distribute.cluster import rendezvous
+from terngrad_tf.distribute.communication import peers
+from terngrad_tf.distribute.private.collectives import process_group
 from tests.distribute import strategy_options
 
 BATCH = 6
@@ -78,6 +82,11 @@ def train(strategy, *, units=5, num_steps=40, nan_at=None, die_at=None, pause=0.
 
 def main(config):
     """Compares options, then trains, as `config` specifies. Returns the exit status."""
+    if "register_seconds" in config:
+        process_group._REGISTER_SECONDS = config["register_seconds"]
+    if config.get("dies_when_met"):
+        rendezvous.wait_for_peers(peers.tasks_of(cluster_from_tf_config()), config["start_timeout"])
+        os.kill(os.getpid(), signal.SIGKILL)
     for options in config.get("strategies", []):
         try:
             TernGradStrategy(

@@ -144,6 +144,18 @@ class FailuresTest(tf.test.TestCase):
             )
 
     @pytest.mark.slow
+    def test_a_process_that_is_killed_between_meeting_and_training_is_not_waited_for(self):
+        addresses, statuses, outputs = self.run_cluster(
+            {"start_timeout": 600, "register_seconds": 5},
+            {"start_timeout": 600, "dies_when_met": True},
+        )
+        self.assertEqual(statuses, [3, -signal.SIGKILL], outputs)
+        (error,) = self.said(outputs[0], "error")
+        self.assertStartsWith(
+            error, f"not all processes started in time; missing: worker 1 ({addresses[1]}: "
+        )
+
+    @pytest.mark.slow
     def test_a_process_that_never_starts_is_named(self):
         addresses, statuses, outputs = self.run_cluster({"start_timeout": 2}, num_processes=2)
         self.assertEqual(statuses, [3], outputs)

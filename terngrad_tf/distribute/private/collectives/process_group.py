@@ -119,6 +119,8 @@ def report_error(message: str) -> None:
 
 # TCP may need 13 s to recover from a cut of 5 s in a link; TensorFlow's default is 10 s.
 _HEARTBEAT_TIMEOUT_SECONDS = 25.0
+# Processes have just met: one that has not started TensorFlow's server by then has ended.
+_REGISTER_SECONDS = 120.0
 
 
 @contextlib.contextmanager
@@ -134,7 +136,7 @@ def bounded_start(seconds: float) -> Iterator[None]:
         stock(
             *args,
             **kwargs,
-            cluster_register_timeout_in_ms=round(1e3 * seconds),
+            cluster_register_timeout_in_ms=round(1e3 * min(seconds, _REGISTER_SECONDS)),
             heartbeat_timeout_in_ms=round(1e3 * _HEARTBEAT_TIMEOUT_SECONDS),
         )
         # From TensorFlow 2.21 on.
