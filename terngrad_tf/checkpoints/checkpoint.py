@@ -18,6 +18,7 @@ from terngrad_tf.checkpoints.best import Best
 from terngrad_tf.checkpoints.building import build_optimizers
 from terngrad_tf.checkpoints.comparison import warn_of_other_options
 from terngrad_tf.checkpoints.files import Position
+from terngrad_tf.checkpoints.keys import renumbered
 from terngrad_tf.checkpoints.newest import newest_of, newest_of_all
 from terngrad_tf.checkpoints.sole_writer import SoleWriter
 from terngrad_tf.checkpoints.state import ModelState, load_weights
@@ -195,8 +196,9 @@ class Checkpoint(keras.callbacks.Callback):
         found = newest_of_all(self._strategy, self._folder, num_copies)
         if found is not None:
             description, arrays = found
-            self._all("checkpoint", lambda: self._check(description, arrays))
-            self._model_state().restore(arrays)
+            ordered = {}
+            self._all("checkpoint", lambda: ordered.update(self._check(description, arrays)))
+            self._model_state().restore(ordered)
             self._position = position = description.position
             self._saved_step = self._tried_step = position.step
             if self._membership is not None:
@@ -293,8 +295,10 @@ class Checkpoint(keras.callbacks.Callback):
             ) from error
 
     def _check(self, description, arrays):
+        description, arrays = renumbered(self.model, description, arrays)
         build_optimizers(self.model, description, arrays)
         self._model_state().check(description, arrays)
+        return arrays
 
     def _model_state(self):
         """Returns the state of the model, which may have got variables in the last steps."""

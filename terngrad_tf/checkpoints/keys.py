@@ -1,13 +1,16 @@
 """Names the variables of a model, and of what it holds, by their keys in a checkpoint."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.checkpoints import held, local_state
 from terngrad_tf.checkpoints.comparison import Saved, kind_of, within_optimizer
+from terngrad_tf.checkpoints.files import Description
 from terngrad_tf.distribute import private
 
 # Kinds of keys: variables that replicas share, then those of which each has its own.
@@ -18,24 +21,37 @@ REPLICAS, SUMS, OWN = "replicas", "sums", "variables_of_replicas"
 HELD = (VARIABLES, OPTIMIZERS, OWN)
 
 
-def model_variables(model: keras.Model) -> list[keras.Variable]:
-    """Returns all variables of a model: weights, statistics, states and random seeds."""
-    return model.trainable_variables + model.non_trainable_variables
-
-
 def weights(model: keras.Model) -> dict[str, Saved]:
     """Returns the variables of a model that replicas share, by key."""
-    own = [Saved(variable.path, variable) for variable in model_variables(model)]
+    own = [Saved(variable.path, variable) for variable in model.variables]
     found = held.variables_of(model).items()
     others = [Saved(place, variable) for place, variable in found if is_shared(variable)]
     return _numbered(MODEL, own) | _numbered(VARIABLES, others)
+
+
+def renumbered(
+    model: keras.Model, description: Description, arrays: Mapping[str, np.ndarray]
+) -> tuple[Description, dict[str, np.ndarray]]:
+    """Returns a checkpoint with the model's variables in the order of `model.variables`.
+
+    In older files trainable ones come first, so that their order depends on what is frozen.
+    """
+    variables = model.trainable_variables + model.non_trainable_variables
+    before = {id(variable): f"{MODEL}.{number}" for number, variable in enumerate(variables)}
+    names = {before[id(v)]: f"{MODEL}.{number}" for number, v in enumerate(model.variables)}
+    saved = {key for key in arrays if kind_of(key) == MODEL}
+    if description.trained is not None or saved != set(names):
+        return description, dict(arrays)
+    layout = tuple((names.get(key, key), *rest) for key, *rest in description.layout)
+    description = dataclasses.replace(description, layout=layout)
+    return description, {names.get(key, key): array for key, array in arrays.items()}
 
 
 def of_optimizers(
     optimizers: Mapping[str, keras.optimizers.Optimizer], model: keras.Model, sums: Sequence[Any]
 ) -> dict[str, Saved]:
     """Returns the variables of optimizers that replicas share, by key; `sums` are not shared."""
-    known = {id(v) for v in [*sums, *(variable.value for variable in model_variables(model))]}
+    known = {id(v) for v in [*sums, *(variable.value for variable in model.variables)]}
     found: dict[str, list[Saved]] = {OPTIMIZER: [], OPTIMIZERS: []}
     for place, optimizer in optimizers.items():
         kind = OPTIMIZER if place == OPTIMIZER else OPTIMIZERS
@@ -70,7 +86,7 @@ def ids(model: keras.Model) -> list[int]:
     """Returns what changes if a model or its optimizers get variables."""
     optimizers = held.optimizers_of(model).values()
     variables = [v for one in optimizers for v in local_state.shared_variables(one)]
-    variables += model_variables(model) + [*held.variables_of(model).values()]
+    variables += model.variables + [*held.variables_of(model).values()]
     return [id(variable) for variable in variables]
 
 

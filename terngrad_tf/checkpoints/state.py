@@ -182,6 +182,7 @@ def load_weights(
     Raises:
         ValueError: the checkpoint is of another model.
     """
+    description, arrays = keys.renumbered(model, description, arrays)
     variables = keys.weights(model)
     if description.trained is None:
         variables = {k: v for k, v in variables.items() if kind_of(k) not in keys.HELD}

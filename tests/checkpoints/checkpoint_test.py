@@ -226,7 +226,7 @@ class FolderTest(tf.test.TestCase):
         before.load_weights(other)
         description, arrays, _ = files.read(before.latest)
         self.assertEqual(description.position.step, 10)
-        for number, variable in enumerate(other.trainable_variables):
+        for number, variable in enumerate(other.variables):
             self.assertAllEqual(variable, arrays[f"model.{number}"])
         with self.assertRaisesRegex(FileNotFoundError, "holds no checkpoint"):
             Checkpoint(self.folder / "none").load_weights(other)
@@ -351,15 +351,32 @@ class FolderTest(tf.test.TestCase):
             self.adversaries("unbuilt adversaries", 2)
         self.adversaries(epochs=2)
 
+    def test_weights_that_the_last_step_froze_resume(self):
+        def freeze(is_frozen):
+            model = programs.make(self.plain, "accumulation")
+            model.layers[0].trainable = not is_frozen
+            return model
+
+        saved = freeze(is_frozen=True)
+        programs.fit(saved, "arrays", [Checkpoint(self.folder)], 1)
+        resumed = freeze(is_frozen=False)
+        Checkpoint(self.folder).load_weights(resumed)
+        for one, other in zip(resumed.variables, saved.variables, strict=True):
+            self.assertAllEqual(one, other)
+
     def test_older_files_lack_what_a_model_holds(self):
-        self.adversaries(builds=True)
+        model = self.adversaries(builds=True)
         (path,) = files.find(self.folder)
         description, arrays, _ = files.read(path)
-        old = {k: v for k, v in arrays.items() if k.startswith(("model.", "optimizer."))}
+        old = {k: v for k, v in arrays.items() if k.startswith("optimizer.")}
         paths = {key: name for key, name, _ in description.layout}
+        for number, v in enumerate(model.trainable_variables + model.non_trainable_variables):
+            old[f"model.{number}"], paths[f"model.{number}"] = v.numpy(), v.path
         files.write(path, old, paths, description.position, {}, description.model)
         with self.assertLogs("terngrad_tf", "WARNING") as logs:
-            self.adversaries(epochs=2)
+            other = self.adversaries(epochs=1)
+        for one, two in zip(model.variables, other.variables, strict=True):
+            self.assertAllEqual(one, two)
         self.assertIn("is older and lacks steps and so on: they begin at their", logs.output[0])
 
     def test_what_no_attribute_holds_is_named(self):
