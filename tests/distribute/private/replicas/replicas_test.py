@@ -213,7 +213,7 @@ class ReplicasTest(tf.test.TestCase):
     def test_a_run_that_begins_during_one_of_another_thread_is_a_whole_run(self):
         with self.strategy.scope():
             statistic = tf.Variable(0.0, trainable=False)
-        threads = []
+        threads, values = [], self.replica_values()
         write = tf.function(
             lambda x: self.strategy.run(
                 lambda x: statistic.assign(tf.reduce_mean(x[tf.newaxis])), args=(x,)
@@ -221,15 +221,15 @@ class ReplicasTest(tf.test.TestCase):
         )
 
         def replica(x):
-            threads.append(threading.Thread(target=write, args=(self.replica_values(),)))
+            threads.append(threading.Thread(target=write, args=(values,)))
             threads[0].start()
             # It waits for the end of this run.
             threads[0].join(1)
             return x
 
-        self.run_in_graph(replica, self.replica_values())
+        self.run_in_graph(replica, values)
         threads[0].join()
-        write(self.replica_values())
+        write(values)
         mean = (NUM_REPLICAS + 1) / 2
         self.assertEqual([v.numpy() for v in statistic.values], [mean] * NUM_REPLICAS)
 
