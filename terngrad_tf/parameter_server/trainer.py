@@ -132,6 +132,9 @@ def _check(config):
                 f"`{name}` must be {wanted!r} in asynchronous training: {why}. "
                 f"Received: {name}={value!r}"
             )
+    if values["telemetry_freq"]:
+        why = "in asynchronous training, whose pushes are not measured"
+        config.checkpoints.refuse_given(("telemetry_freq",), why)
     if (wire := values["wire"]) not in PUSH_WIRES:
         raise UserError(
             f"`wire` must be one of {PUSH_WIRES} in asynchronous training: codes go to parameter "

@@ -1,5 +1,6 @@
 """Configuration of training in a subspace."""
 
+import dataclasses
 import math
 import os
 from typing import Any, TypeVar
@@ -218,6 +219,13 @@ class SubspaceConfig(RunConfig):
     optimizer: SubspaceOptimizerConfig = SubspaceOptimizerConfig()
     gradients: SubspaceGradientConfig = SubspaceGradientConfig()
     checkpoints: SubspaceCheckpointConfig = SubspaceCheckpointConfig()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.optimizer.name != "bfgs" or not self.optimizer.alpha:
+            names = [field.name for field in dataclasses.fields(self.gradients)]
+            why = "without steps outside of the subspace; --optimizer=bfgs with --alpha takes them"
+            self.gradients.refuse_given(names, why)
 
     def with_steps(self: _Self, num_examples: int) -> _Self:
         """Returns the configuration with the steps of its epochs, saved once per epoch."""

@@ -182,6 +182,7 @@ class AsyncTrainingTest(tf.test.TestCase):
             ),
             (["--mixed_precision"], "`mixed_precision` must be False in asynchronous training"),
             (["--snapshot_per_epoch=1"], "`snapshot_per_epoch` must be None in asynchronous"),
+            (["--telemetry_freq=10"], "`telemetry_freq` must not be given in asynchronous"),
             (["--num_replicas_to_aggregate=1"], "`num_replicas_to_aggregate` must be -1"),
             (["--ps_hosts="], "`ps_hosts` must name a process for asynchronous training"),
         ):

@@ -264,6 +264,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
             ({"optimizer": "sgd", "rho": 0.5}, "`rho` must not .*=sgd; it is for bfgs.*rho=0.5"),
             ({"momentum": 0.5}, "`momentum` must not be given with optimizer=bfgs; .* sgd"),
             ({"alpha": 0, "residual_every": 2}, "`residual_every` must not be given with alpha=0"),
+            ({"grad_bits": 4}, "`grad_bits` must not be given without steps outside .*=4"),
             ({"epochs": -1}, "`epochs` must be .*epochs=-1"),
             ({"batch_size": 7}, "`batch_size` must be divisible .*num_nodes=2"),
             ({"dataset_name": "cifar10"}, "No train files|must"),
@@ -275,9 +276,10 @@ class SubspaceTrainerTest(tf.test.TestCase):
         described = (self.root / "whole" / "run.json").read_text()
         with self.assertRaisesRegex(
             training.UserError,
-            "differs in bits_per_element: None there, 0.3 asked for; quantize_logits: .*; round",
+            "alpha: 0.0 there, .*bits_per_element: None there, .*quantize_logits: .*; round",
         ):
-            self.train("whole", bits_per_element=0.3, quantize_logits=True, rounding="independent")
+            rounded = {"bits_per_element": 0.3, "quantize_logits": True, "rounding": "independent"}
+            self.train("whole", alpha=0.1, **rounded)
         self.assertEqual((self.root / "whole" / "run.json").read_text(), described)
         with self.assertRaisesRegex(training.UserError, "differs in subspace_fingerprint: "):
             self.train("whole", pca_mat_path=str(self.another_basis()))
