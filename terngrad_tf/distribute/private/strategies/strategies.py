@@ -9,7 +9,12 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.autograph.core import ag_ctx as autograph_ctx
 from tensorflow.python.autograph.impl import api as autograph
-from tensorflow.python.distribute import input_lib, mirrored_run, mirrored_strategy
+from tensorflow.python.distribute import (
+    distribute_lib,
+    input_lib,
+    mirrored_run,
+    mirrored_strategy,
+)
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
@@ -42,13 +47,20 @@ class SharedVariableReplicas(SharedVariables, DeviceReductions, PaddedReplicas, 
     def _initialize_replicas(self, num_replicas, num_devices):
         self._device_of_replica = devices_of_replicas(num_replicas, num_devices)
         # Threads of a program take turns to trace steps, or to run them eagerly.
-        self.turn = threading.RLock()
+        self._turn = threading.RLock()
         self._devices_of_copies = threading.local()
         self._written = {}
         self._run_depth = 0
         self._jit_compile = False
         self._initialize_local_steps()
         self._wrapped_functions = weakref.WeakKeyDictionary()
+
+    @property
+    def turn(self) -> contextlib.AbstractContextManager[Any]:
+        """See `LocalReplicas`. Raises RuntimeError in replica context."""
+        # The thread of a replica would wait forever for the one that waits for it.
+        distribute_lib._require_cross_replica_or_default_context_extended(self)
+        return self._turn
 
     @property
     def worker_devices(self) -> tuple[str, ...]:

@@ -233,6 +233,14 @@ class ReplicasTest(tf.test.TestCase):
         mean = (NUM_REPLICAS + 1) / 2
         self.assertEqual([v.numpy() for v in statistic.values], [mean] * NUM_REPLICAS)
 
+    def test_a_step_within_an_eager_replica_is_refused(self):
+        with self.strategy.scope():
+            model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+        x = tf.ones([NUM_REPLICAS, 1])
+        with self.assertRaisesRegex(RuntimeError, "requires being in cross-replica context"):
+            self.strategy.run(lambda: model.train_on_batch(x, x))
+
     def test_a_thread_reduces_while_another_one_makes_a_variable(self):
         totals = []
 
