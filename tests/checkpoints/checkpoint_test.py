@@ -76,6 +76,7 @@ class CheckpointTest(tf.test.TestCase):
     def test_batch_norm_dropout_moving_averages_and_the_order_of_arrays_resume(self):
         self.assert_resumes(TernGradStrategy(2), "adam")
 
+    @pytest.mark.slow
     def test_all_optimizers_that_a_model_without_call_holds_resume(self):
         self.assert_resumes(TernGradStrategy(2), "accumulating adversaries", stops=(8,))
 
