@@ -191,7 +191,10 @@ class PacedSteps(FitSchedule):
 
     def _update(self, share):
         outer: Any = self._updates.outer
-        momentum, steps = outer.ema_momentum, tf.convert_to_tensor(self._steps)
+        steps = tf.convert_to_tensor(self._steps)
+        # The attribute may be a tensor of this function, of an average that warms up.
+        with tf.init_scope():
+            momentum = outer.get_config()["ema_momentum"]
         # Decay the average as `steps` single updates would.
         outer.ema_momentum = momentum ** tf.cast(steps, tf.float32)
         try:

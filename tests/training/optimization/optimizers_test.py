@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from terngrad_tf.distribute import TernGradStrategy
 from terngrad_tf.training.optimization import optimizers, schedules
 
 START = np.array([1.0, -2.0, 0.5])
@@ -99,6 +100,27 @@ class OptimizersTest(tf.test.TestCase):
         optimizer.build([keras.Variable(START, dtype="float32")])
         optimizer.iterations.assign(1_000_000)
         self.assertAllClose(float(optimizer.ema_momentum), 0.9999)
+
+    def test_moving_averages_of_local_steps_by_time_warm_up_by_exchanges(self):
+        keras.utils.set_random_seed(0)
+        with TernGradStrategy(num_nodes=2).scope():
+            model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1, use_bias=False)])
+            inner = keras.optimizers.SGD(0.1)
+            local = optimizers.build_local_steps(inner, None, 1, 1.0, 0.0, sync_seconds=1e9)
+            model.compile(local, "mse")
+        found = []
+        keep = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: found.append(model.get_weights()[0])
+        )
+        x = np.random.default_rng(0).normal(size=[36, 3])
+        model.fit(x, x @ START, batch_size=6, verbose=0, callbacks=[keep])
+        # Exchanges after 1, 1 and 4 steps.
+        average = found[0]
+        for n, (step, steps) in enumerate(((1, 1), (5, 4)), start=1):
+            decay = min(0.9999**steps, (1 + n) / (10 + n))
+            average = decay * average + (1 - decay) * found[step]
+        self.assertAllClose(model.get_weights()[0], average, rtol=1e-5)
+        self.assertEqual(local.outer.get_config()["ema_momentum"], 0.9999)
 
     def test_an_optimizer_made_from_its_config_is_equal(self):
         for name in optimizers.available():
