@@ -74,6 +74,8 @@ class _Update(StepCounter):
         self._optimizer = optimizer
         self._limit = optimizer.get_config()["ema_momentum"]
         self._by_time = local is not None and local.sync_seconds is not None
+        # The average of all weights moves with each group's exchange.
+        self._num_groups = local.fragments if local else 1
         self._count = int(optimizer.iterations.numpy())
 
     def on_step_end(self, logs: dict[str, float]) -> None:
@@ -87,8 +89,8 @@ class _Update(StepCounter):
             return
         self._count = count
         limit = self._limit**steps if self._by_time else self._limit
-        is_first = count == 1
-        self._average.update(0.0 if is_first else float(warm_up_momentum(limit, count - 1)))
+        momentum = float(warm_up_momentum(limit, count - 1)) ** self._num_groups
+        self._average.update(0.0 if count == 1 else momentum)
 
 
 def restore_statistics(model: keras.Model, path: str) -> None:

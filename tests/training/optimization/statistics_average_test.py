@@ -33,11 +33,11 @@ class Record(keras.callbacks.Callback):
         self.found.append([variable.numpy() for variable in self.variables])
 
 
-def moving_average(values, limit):
-    """Averages values, one an update, by the rule of `tf.train.ExponentialMovingAverage`."""
+def moving_average(values, limit, updates=1):
+    """Averages values, one in `updates`, by the rule of `tf.train.ExponentialMovingAverage`."""
     average = np.asarray(values[0], np.float64)
     for n, value in enumerate(values[1:], 1):
-        m = min(limit, (1 + n) / (10 + n))
+        m = min(limit, (1 + n) / (10 + n)) ** updates
         average = m * average + (1 - m) * value
     return average
 
@@ -80,10 +80,10 @@ class StatisticsAverageTest(tf.test.TestCase):
         )
         return optimizer, record.found, average
 
-    def assert_average(self, average, values, limit=optimizers.EMA_MOMENTUM):
+    def assert_average(self, average, values, limit=optimizers.EMA_MOMENTUM, updates=1):
         self.assertLen(average.variables, 4)
         for i, variable in enumerate(average.variables):
-            expected = moving_average([found[i] for found in values], limit)
+            expected = moving_average([found[i] for found in values], limit, updates)
             self.assertAllClose(variable.numpy(), expected, rtol=1e-5)
             self.assertNotAllClose(variable.numpy(), values[-1][i], rtol=1e-3)
 
@@ -118,20 +118,23 @@ class StatisticsAverageTest(tf.test.TestCase):
 
     @pytest.mark.long
     def test_local_steps_average_statistics_after_exchanges(self):
-        for options in ({}, {"fragments": 2}, {"overlap": 1}):
+        self.check_local_steps()
+        self.check_local_steps(overlap=1)
 
-            def make(options=options):
-                inner = optimizers.build_optimizer("gd", 0.05, averages=False)
-                fragments = options.get("fragments", 1)
-                more = {"overlap": options.get("overlap", 0)}
-                return optimizers.build_local_steps(inner, 4, fragments, 1.0, 0.0, **more)
+    @pytest.mark.slow
+    def test_statistics_forget_as_weights_do_in_exchanges_of_fragments(self):
+        # An exchange of either half of the weights moves the averages of all.
+        self.check_local_steps(fragments=2)
 
-            optimizer, values, average = self.trained(2, make)
-            overlap = options.get("overlap", 0)
-            at_exchanges = values[3 + overlap :: 4]
-            limit = local_steps_optimizer(optimizer).outer.get_config()["ema_momentum"]
-            self.assertLess(limit, optimizers.EMA_MOMENTUM)
-            self.assert_average(average, at_exchanges, limit)
+    def check_local_steps(self, fragments=1, overlap=0):
+        def make():
+            inner = optimizers.build_optimizer("gd", 0.05, averages=False)
+            return optimizers.build_local_steps(inner, 4, fragments, 1.0, 0.0, overlap=overlap)
+
+        optimizer, values, average = self.trained(2, make)
+        limit = local_steps_optimizer(optimizer).outer.get_config()["ema_momentum"]
+        self.assertLess(limit, optimizers.EMA_MOMENTUM)
+        self.assert_average(average, values[3 + overlap :: 4], limit, fragments)
 
     def test_networks_without_batch_norm_have_no_average(self):
         model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
