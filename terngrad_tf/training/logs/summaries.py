@@ -15,13 +15,15 @@ from terngrad_tf.training.logs.triggers import Trigger
 class Histograms(StepCounter):
     """Writes histograms of variables and ternary gradients regularly.
 
-    For each ternary gradient recorded in the last step: the fraction of zeros and a histogram of
-    the values -scale, 0 and scale, of the first replica.
+    For each ternary gradient that was recorded since the last look: the fraction of zeros and a
+    histogram of the values -scale, 0 and scale, of the first replica.
 
     Args:
         variables_due: rule of the number of steps done.
-        gradients_due: rule of the number of steps done before the last one.
-        statistics: returns the strategy's `gradient_statistics`.
+        gradients_due: rule of the optimizer's step of a record, which counts no step that loss
+            scaling skips, and exchanges instead of local steps.
+        statistics: function of the number of steps done that returns the strategy's
+            `gradient_statistics`, or nothing between exchanges.
     """
 
     def __init__(
@@ -30,24 +32,25 @@ class Histograms(StepCounter):
         variables_due: Trigger,
         gradients_due: Trigger,
         board: Board,
-        statistics: Callable[[], Mapping[str, Any]],
+        statistics: Callable[[int], Mapping[str, Any]],
     ):
         super().__init__(first_step)
         self._variables_due = variables_due
         self._gradients_due = gradients_due
         self._board = board
         self._statistics = statistics
+        self._known: dict[str, Any] = {}
 
     def on_step_end(self, logs: dict[str, float]) -> None:
         """Writes due histograms."""
         if self._variables_due(self.step):
             self._board.histograms(weights_of(self.model), self.step)
-        # The optimizer counts a step after the exchange.
-        if self._gradients_due(self.step - 1):
-            for path, recorded in self._statistics().items():
-                # Steps with float gradients keep the previous record.
-                if recorded.step == self.step - 1:
-                    _write(self._board, path, recorded, self.step)
+        found = self._statistics(self.step)
+        new = {path: record for path, record in found.items() if self._known.get(path) != record}
+        self._known |= new
+        if new and self._gradients_due(max(record.step for record in new.values())):
+            for path, record in new.items():
+                _write(self._board, path, record, self.step)
 
 
 def _write(board, path, recorded, step):

@@ -72,6 +72,14 @@ def has_exchanged(optimizer: keras.optimizers.Optimizer, step: int) -> bool:
     return (step - local.overlap) % local.sync_every == 0
 
 
+def exchanges(optimizer: keras.optimizers.Optimizer, steps: int) -> int:
+    """Returns how many exchanges there are in `steps` steps; at least 1, and 1 if time decides."""
+    local: Any = local_steps_optimizer(optimizer)
+    if local is None:
+        return steps
+    return 1 if local.sync_seconds else max(1, steps // local.sync_every)
+
+
 def own_steps(optimizer: keras.optimizers.Optimizer, step: int) -> int:
     """Returns how many of the `step` steps this process's replicas took."""
     local = local_steps_optimizer(optimizer)

@@ -278,14 +278,19 @@ def _telemetry(run):
 
 
 def _histograms(run):
-    config = run.config.checkpoints
+    config, optimizer = run.config.checkpoints, run.model.optimizer
     freq = config.statistics_freq
     by_time = config.save_summaries_secs is not None
-    gradients_freq = freq if by_time else -(-config.save_iter // freq) * freq
+    records, saves = (local_steps.exchanges(optimizer, n) for n in (freq, config.save_iter))
+
+    def statistics(step):
+        exchanged = local_steps.has_exchanged(optimizer, step)
+        return run.strategy.gradient_statistics if exchanged else {}
+
     return summaries.Histograms(
         run.first_step,
         triggers.summaries(config, freq if by_time else config.save_iter),
-        triggers.summaries(config, gradients_freq),
+        triggers.summaries(config, records if by_time else -(-saves // records) * records),
         run.board,
-        lambda: run.strategy.gradient_statistics,
+        statistics,
     )

@@ -69,6 +69,13 @@ class SummariesTest(tf.test.TestCase):
                 self.assertEqual(np.sum(rows[:, 2]), np.prod(variable.shape))
                 self.assertAllClose(sparsities[step][1], rows[1, 2] / np.sum(rows[:, 2]))
 
+    def test_changes_of_local_steps_are_counted_when_all_are_exchanged(self):
+        found = self.train(grad_bits=1, quantize_logits=True, sync_every=2, max_steps=6)
+        for variable in self.variables:
+            # Of the exchanges after the second, fourth and sixth step.
+            self.assertEqual(sorted(found[f"ternary/{variable.path}/gradients"]), [2, 4, 6])
+            self.assertEqual(sorted(found[f"ternary/{variable.path}/sparsity"]), [2, 4, 6])
+
     @pytest.mark.slow
     def test_weights_are_shown_at_every_save(self):
         found = self.train(grad_bits=32)
