@@ -228,6 +228,10 @@ def _compare(found):
             usual = statistics.median(rates)
             if link.bits_per_second < _SLOW_SHARE * usual:
                 found.remarks.append(
-                    f"{link.source} sends to {link.target} at {1e-6 * link.bits_per_second:.3g}"
-                    f" Mbit/s, half of the {1e-6 * usual:.3g} between others or less"
+                    f"{link.source} sends to {link.target} at {_mbit(link.bits_per_second)}"
+                    f" Mbit/s, half of the {_mbit(usual)} between others or less"
                 )
+
+
+def _mbit(bits_per_second):
+    return f"{round(1e-6 * bits_per_second, 1):,g}"

@@ -88,7 +88,7 @@ class CheckTest(tf.test.TestCase):
                 "b has python 3.12, a has 3.11",
                 "the clock of b is +9 s off this machine's",
                 "processors differ; every step waits for the slowest machine",
-                "b sends to b at 400 Mbit/s, half of the 1e+03 between others or less",
+                "b sends to b at 400 Mbit/s, half of the 1,000 between others or less",
             ],
         )
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from terngrad_tf.distribute.communication.notices import tell
 from terngrad_tf.distribute.local_sgd.outer_updates import OuterUpdates
 from terngrad_tf.distribute.local_sgd.schedule import FitSchedule
-from terngrad_tf.distribute.wire_selection.exchange_model import nearly_quickest
+from terngrad_tf.distribute.wire_selection.exchange_model import in_milliseconds, nearly_quickest
 
 # Fewer steps cost less accuracy.
 PERIODS = (1, 2, 4, 8, 16, 32)
@@ -119,11 +119,12 @@ class MeasuredSteps(FitSchedule):
         self._chosen = nearly_quickest(seconds)
         self._period.assign(self._chosen)
         if processes is None or processes.rank == 0:
-            expected = ", ".join(f"{period} {1e3 * s:.3g}" for period, s in seconds.items())
+            expected = ", ".join(f"{n} {in_milliseconds(s)}" for n, s in seconds.items())
             tell(
-                f'sync_every="auto" takes {self._chosen}: a step takes {1e3 * step:.3g} ms and an'
-                f" exchange {1e3 * exchange:.3g} ms; expected ms of a step by sync_every are"
-                f" {expected}; set sync_every={self._chosen} for the same in every run"
+                f'sync_every="auto" takes {self._chosen}: a step takes {in_milliseconds(step)} ms'
+                f" and an exchange {in_milliseconds(exchange)} ms; expected ms of a step by"
+                f" sync_every are {expected}; set sync_every={self._chosen} for the same in every"
+                " run"
             )
 
     def _exchange_changes(self):

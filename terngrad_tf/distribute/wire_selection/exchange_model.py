@@ -96,11 +96,18 @@ def nearly_quickest(seconds: Mapping[_Key, float]) -> _Key:
 def in_order(seconds: Mapping[str, float]) -> str:
     """Returns modes and their milliseconds, the quickest first: "ternary 44.3, ..."."""
     modes = sorted(seconds, key=seconds.__getitem__)
-    return ", ".join(f"{mode} {_shown(1e3 * seconds[mode])}" for mode in modes)
+    return ", ".join(f"{mode} {in_milliseconds(seconds[mode])}" for mode in modes)
 
 
-def _shown(milliseconds):
-    return f"{milliseconds:,.0f}" if milliseconds >= 1000 else f"{milliseconds:.3g}"
+def in_milliseconds(seconds: float) -> str:
+    """Returns seconds as text.
+
+    Example:
+    >>> in_milliseconds(0.0443), in_milliseconds(0.9996), in_milliseconds(1.234)
+    ('44.3', '1,000', '1,234')
+    """
+    milliseconds = 1e3 * seconds
+    return f"{milliseconds:,.0f}" if milliseconds >= 999.5 else f"{milliseconds:.3g}"
 
 
 def seconds_of_doubling(clock: Callable[[], float] = time.perf_counter) -> float:

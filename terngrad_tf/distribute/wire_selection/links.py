@@ -27,7 +27,7 @@ class Link:
 
     def __str__(self) -> str:
         rate = 8e-6 / self.seconds_per_byte
-        return f"{rate / 1000:.1f} Gbit/s" if rate >= 1000 else f"{rate:.3g} Mbit/s"
+        return f"{rate / 1000:.1f} Gbit/s" if rate >= 999.5 else f"{rate:.3g} Mbit/s"
 
 
 def measure(processes: Any) -> Link:

@@ -106,6 +106,7 @@ class AdviceTest(parameterized.TestCase, tf.test.TestCase):
 
     def test_slow_links_are_shown_in_megabits(self):
         self.assertEqual(str(Link(8 / 98.7e6, 0.0)), "98.7 Mbit/s")
+        self.assertEqual(str(Link(8 / 999.7e6, 0.0)), "1.0 Gbit/s")
 
     def test_every_wire_is_among_the_modes(self):
         self.assertEqual({*MODES, "auto"}, {*WIRES, "float32", "4 bits"})
