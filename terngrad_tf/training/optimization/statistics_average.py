@@ -54,12 +54,12 @@ class StatisticsAverage:
         """Returns arguments of `tf.train.Checkpoint`."""
         return {_PART: [variable.value for variable in self.variables]}
 
-    def callback(self, first_step: int) -> keras.callbacks.Callback | None:
+    def callback(self, first_step: int) -> "Update | None":
         """Returns a callback that updates after each step or exchange; None without batch norm."""
-        return _Update(self, first_step) if self.variables else None
+        return Update(self, first_step) if self.variables else None
 
 
-class _Update(StepCounter):
+class Update(StepCounter):
     """Follows the optimizer that averages the weights."""
 
     def __init__(self, average: StatisticsAverage, first_step: int):
@@ -79,7 +79,11 @@ class _Update(StepCounter):
         self._count = int(optimizer.iterations.numpy())
 
     def on_step_end(self, logs: dict[str, float]) -> None:
-        """Updates when the optimizer has updated its averages."""
+        """Follows the step."""
+        self.follow()
+
+    def follow(self) -> None:
+        """Updates if the optimizer has updated its averages, also in an exchange before saving."""
         if not local_steps.has_exchanged(self.model.optimizer, self.step):
             return
         count = int(self._optimizer.iterations.numpy())

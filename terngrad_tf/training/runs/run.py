@@ -225,7 +225,7 @@ def fit(
                 StragglerMonitor(report=log, write=_waits(run, shown) if run.board else None),
                 *([_histograms(run)] if strategy.is_chief else []),
                 *([_telemetry(run)] if telemetry_freq else []),
-                saving.saving(run, meetings),
+                saving.saving(run, meetings, *([averaging.follow] if averaging else [])),
             ]
             if strategy.is_chief and shown is None:
                 called.append(callbacks.ProgressBar(first_step, config.max_steps))
@@ -283,8 +283,12 @@ def _histograms(run):
     by_time = config.save_summaries_secs is not None
     records, saves = (local_steps.exchanges(optimizer, n) for n in (freq, config.save_iter))
 
+    local = local_steps_optimizer(optimizer)
+    # By time all weights are exchanged at once, also by saving, which comes later in a step.
+    at_once = local is None or local.sync_seconds
+
     def statistics(step):
-        exchanged = local_steps.has_exchanged(optimizer, step)
+        exchanged = at_once or local_steps.has_exchanged(optimizer, step)
         return run.strategy.gradient_statistics if exchanged else {}
 
     return summaries.Histograms(

@@ -101,6 +101,7 @@ class SaveCheckpoints(StepCounter):
         is_due_on_all: whether saving is due at the same steps on all processes. If not, weights
             that are not finite are not saved: the next loss ends the run on all.
         is_chief: the chief's clock decides when others save.
+        exchanged: called after the exchange of local steps that saving may begin with.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class SaveCheckpoints(StepCounter):
         meetings: Meetings,
         is_due_on_all: bool = True,
         is_chief: bool = True,
+        exchanged: Callable[[], None] = lambda: None,
     ):
         super().__init__(first_step)
         self._manager = manager
@@ -120,6 +122,7 @@ class SaveCheckpoints(StepCounter):
         self._meetings = meetings
         self._is_due_on_all = is_due_on_all
         self._copies = manager is not None and not is_chief
+        self._exchanged = exchanged
 
     def on_step_end(self, logs: dict[str, float]) -> None:
         """Saves if due."""
@@ -133,6 +136,7 @@ class SaveCheckpoints(StepCounter):
             self._meetings.last_step_ended()
         if all_save:
             local_state.exchange_to_save(self.model.optimizer)
+            self._exchanged()
         if compares or all_save:
             self._meetings.compare()
         if due or all_save or (compares and self._copies):
@@ -155,8 +159,10 @@ def copy_start(run: "Run") -> None:
             run.membership.saved(run.first_step)
 
 
-def saving(run: "Run", meetings: Meetings) -> SaveCheckpoints:
-    """Returns the `SaveCheckpoints` of a run."""
+def saving(
+    run: "Run", meetings: Meetings, exchanged: Callable[[], None] = lambda: None
+) -> SaveCheckpoints:
+    """Returns the `SaveCheckpoints` of a run, whose docstring explains `exchanged`."""
     config = run.config.checkpoints
     by_time = config.save_interval_secs is not None
     # Only the chief's clock counts.
@@ -174,4 +180,5 @@ def saving(run: "Run", meetings: Meetings) -> SaveCheckpoints:
         meetings,
         is_due_on_all,
         is_chief,
+        exchanged,
     )

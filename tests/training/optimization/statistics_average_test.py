@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import sys
 
 import keras
@@ -12,10 +13,12 @@ import tensorflow as tf
 import slim_data
 from terngrad_tf import models, training
 from terngrad_tf.checkpoints import local_state
-from terngrad_tf.distribute import TernGradStrategy, local_steps_optimizer
+from terngrad_tf.distribute import StepAgreement, TernGradStrategy, local_steps_optimizer
 from terngrad_tf.training.evaluation import evaluator
+from terngrad_tf.training.logs import triggers
 from terngrad_tf.training.optimization import optimizers
 from terngrad_tf.training.optimization.statistics_average import StatisticsAverage
+from terngrad_tf.training.runs import saving
 from terngrad_tf.training.storage.run_folder import read_run
 from tests import runs
 
@@ -43,8 +46,11 @@ def moving_average(values, limit, updates=1):
 
 
 class StatisticsAverageTest(tf.test.TestCase):
-    def trained(self, num_nodes, make_optimizer, sample_weight=None):
-        """Trains with batch norm; returns (optimizer, statistics after each step, average)."""
+    def trained(self, num_nodes, make_optimizer, sample_weight=None, save_iter=0):
+        """Trains with batch norm; returns (optimizer, statistics after each step, average).
+
+        With `save_iter`, steps are followed as if the run were saved.
+        """
         keras.utils.set_random_seed(1)
         strategy = TernGradStrategy(num_nodes=num_nodes)
         with strategy.scope():
@@ -69,15 +75,22 @@ class StatisticsAverageTest(tf.test.TestCase):
         generator = np.random.default_rng(0)
         x = generator.normal(size=[EXAMPLES, 4, 4, 2]).astype("float32") * 3 + 1
         y = generator.integers(0, 3, EXAMPLES)
-        record = Record(average.statistics)
-        model.fit(
-            *(x, y),
-            sample_weight=sample_weight,
-            batch_size=BATCH,
-            shuffle=False,
-            verbose=0,
-            callbacks=[record, average.callback(0)],
-        )
+        record, update = Record(average.statistics), average.callback(0)
+        called = [record, update]
+        with StepAgreement(strategy, 0) as agreement:
+            if save_iter:
+                meetings = saving.Meetings(strategy, average.variables, agreement)
+                due = triggers.every_steps(save_iter)
+                args = (0, None, due, EXAMPLES // BATCH, meetings)
+                called.append(saving.SaveCheckpoints(*args, exchanged=update.follow))
+            model.fit(
+                *(x, y),
+                sample_weight=sample_weight,
+                batch_size=BATCH,
+                shuffle=False,
+                verbose=0,
+                callbacks=called,
+            )
         return optimizer, record.found, average
 
     def assert_average(self, average, values, limit=optimizers.EMA_MOMENTUM, updates=1):
@@ -125,6 +138,21 @@ class StatisticsAverageTest(tf.test.TestCase):
     def test_statistics_forget_as_weights_do_in_exchanges_of_fragments(self):
         # An exchange of either half of the weights moves the averages of all.
         self.check_local_steps(fragments=2)
+
+    def test_statistics_count_after_exchanges_by_time_and_those_before_saving(self):
+        def make():
+            inner = optimizers.build_optimizer("gd", 0.05, averages=False)
+            return optimizers.build_local_steps(inner, None, 1, 1.0, 0.0, sync_seconds=1e9)
+
+        _, values, average = self.trained(2, make, save_iter=3)
+        # The first rounds have 1, 1 and 4 steps, of which saving ends the third.
+        after = (1, 2, 3, 6, 9, 12, 15, 16)
+        for i, variable in enumerate(average.variables):
+            expected = np.asarray(values[0][i], np.float64)
+            for n, (begin, end) in enumerate(itertools.pairwise(after), 1):
+                m = min(optimizers.EMA_MOMENTUM ** (end - begin), (1 + n) / (10 + n))
+                expected = m * expected + (1 - m) * values[end - 1][i]
+            self.assertAllClose(variable.numpy(), expected, rtol=1e-5)
 
     def check_local_steps(self, fragments=1, overlap=0):
         def make():
