@@ -22,8 +22,7 @@ class Histograms(StepCounter):
         variables_due: rule of the number of steps done.
         gradients_due: rule of the optimizer's step of a record, which counts no step that loss
             scaling skips, and exchanges instead of local steps.
-        statistics: function of the number of steps done that returns the strategy's
-            `gradient_statistics`, or nothing between exchanges.
+        statistics: returns the strategy's `gradient_statistics`, or nothing between exchanges.
     """
 
     def __init__(
@@ -32,7 +31,7 @@ class Histograms(StepCounter):
         variables_due: Trigger,
         gradients_due: Trigger,
         board: Board,
-        statistics: Callable[[int], Mapping[str, Any]],
+        statistics: Callable[[], Mapping[str, Any]],
     ):
         super().__init__(first_step)
         self._variables_due = variables_due
@@ -45,7 +44,7 @@ class Histograms(StepCounter):
         """Writes due histograms."""
         if self._variables_due(self.step):
             self._board.histograms(weights_of(self.model), self.step)
-        found = self._statistics(self.step)
+        found = self._statistics()
         new = {path: record for path, record in found.items() if self._known.get(path) != record}
         self._known |= new
         if new and self._gradients_due(max(record.step for record in new.values())):

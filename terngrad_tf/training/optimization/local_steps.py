@@ -57,19 +57,22 @@ def due_on_all(due: Trigger, optimizer: keras.optimizers.Optimizer) -> Trigger:
     local = local_steps_optimizer(optimizer)
 
     def is_due(step):
-        return has_exchanged(optimizer, step) and local.replica_state.any_process(due(step))
+        return has_exchanged(optimizer) and local.replica_state.any_process(due(step))
 
     return is_due
 
 
-def has_exchanged(optimizer: keras.optimizers.Optimizer, step: int) -> bool:
-    """Returns True if a step ended with an exchange of all weights, or steps are not local."""
+def has_exchanged(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Returns True if the last step ended with an exchange of all weights, or is not local.
+
+    Also true after steps that loss scaling skipped since.
+    """
     local: Any = local_steps_optimizer(optimizer)
     if local is None:
         return True
     if local.sync_seconds:
         return not local.steps_since_exchange
-    return (step - local.overlap) % local.sync_every == 0
+    return (local.steps_since_exchange - local.overlap) % local.sync_every == 0
 
 
 def exchanges(optimizer: keras.optimizers.Optimizer, steps: int) -> int:

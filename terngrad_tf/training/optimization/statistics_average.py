@@ -84,7 +84,7 @@ class Update(StepCounter):
 
     def follow(self) -> None:
         """Updates if the optimizer has updated its averages, also in an exchange before saving."""
-        if not local_steps.has_exchanged(self.model.optimizer, self.step):
+        if not local_steps.has_exchanged(self.model.optimizer):
             return
         count = int(self._optimizer.iterations.numpy())
         steps, self._last_step = self.step - self._last_step, self.step

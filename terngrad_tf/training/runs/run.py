@@ -287,8 +287,8 @@ def _histograms(run):
     # By time all weights are exchanged at once, also by saving, which comes later in a step.
     at_once = local is None or local.sync_seconds
 
-    def statistics(step):
-        exchanged = at_once or local_steps.has_exchanged(optimizer, step)
+    def statistics():
+        exchanged = at_once or local_steps.has_exchanged(optimizer)
         return run.strategy.gradient_statistics if exchanged else {}
 
     return summaries.Histograms(

@@ -23,6 +23,8 @@ from terngrad_tf.training.storage.run_folder import read_run
 from tests import runs
 
 EXAMPLES, BATCH = 128, 8
+_SKIPPED = 2, 4
+_NOT_SKIPPED = [step for step in range(EXAMPLES // BATCH) if step not in _SKIPPED]
 
 
 class Record(keras.callbacks.Callback):
@@ -117,17 +119,27 @@ class StatisticsAverageTest(tf.test.TestCase):
 
     @pytest.mark.slow
     def test_steps_that_loss_scaling_leaves_out_do_not_count(self):
-        def make():
-            inner = optimizers.build_optimizer("momentum", 0.05)
-            return keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0)
+        optimizer, values = self.check_skipped(
+            lambda: optimizers.build_optimizer("momentum", 0.05), taken=_NOT_SKIPPED
+        )
+        self.assertEqual(int(optimizer.inner_optimizer.iterations.numpy()), len(values) - 2)
 
+    def test_local_steps_that_loss_scaling_leaves_out_delay_an_exchange(self):
+        def make():
+            inner = optimizers.build_optimizer("gd", 0.05, averages=False)
+            return optimizers.build_local_steps(inner, 4, 1, 1.0, 0.0)
+
+        self.check_skipped(make, taken=_NOT_SKIPPED[3::4], limit=optimizers.EMA_MOMENTUM**4)
+
+    def check_skipped(self, make, taken, **options):
         # The third and the fifth step overflow.
         weights = np.ones(EXAMPLES, np.float32)
-        for step in (2, 4):
+        for step in _SKIPPED:
             weights[step * BATCH] = np.inf
-        optimizer, values, average = self.trained(2, make, weights)
-        self.assertEqual(int(optimizer.inner_optimizer.iterations.numpy()), len(values) - 2)
-        self.assert_average(average, [v for step, v in enumerate(values) if step not in (2, 4)])
+        scaled = lambda: keras.optimizers.LossScaleOptimizer(make(), initial_scale=2.0)  # noqa: E731
+        optimizer, values, average = self.trained(2, scaled, weights)
+        self.assert_average(average, [values[step] for step in taken], **options)
+        return optimizer, values
 
     @pytest.mark.long
     def test_local_steps_average_statistics_after_exchanges(self):
