@@ -344,6 +344,18 @@ class FolderTest(tf.test.TestCase):
         Checkpoint(self.folder).load_weights(weights)
         self.assertAllEqual(weights.best, np.inf)
 
+    def test_optimizers_of_other_training_are_not_missed(self):
+        before, checkpoint = keras.optimizers.Adam(), Checkpoint(self.folder)
+        model, probe = programs.make(self.plain, "adam"), programs.make(self.plain, "adam")
+        model.compile(before, "mse")
+        programs.fit(model, "arrays", [Checkpoint(self.folder / "before")], 1)
+        model.compile("sgd", "mse")
+        other = keras.callbacks.LambdaCallback(
+            on_epoch_begin=lambda epoch, logs: programs.fit(probe, "arrays", epochs=1)
+        )
+        with self.assertNoLogs("terngrad_tf", "WARNING"):
+            programs.fit(model, "arrays", [other, checkpoint], 1)
+
     def test_layers_that_are_not_built_are_named(self):
         self.adversaries("unbuilt adversaries")
         with self.assertRaisesRegex(

@@ -17,6 +17,7 @@ from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 from keras.src.optimizers import base_optimizer as keras_base_optimizer
 
 from terngrad_tf.distribute.private.data.epochs import without_reading
+from terngrad_tf.distribute.private.keras.keras_training import in_keras_step
 from terngrad_tf.distribute.private.keras_names import TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
 
@@ -106,6 +107,9 @@ def _exit_contexts(stock, self, *args, **kwargs):
     """Exits contexts that callbacks entered."""
     with contextlib.ExitStack() as contexts:
         outer, _contexts[self] = _contexts.get(self), contexts
+        if self.train_function is None:
+            # `compile` may have replaced the optimizer of earlier steps.
+            _used.pop(self, None)
         try:
             return stock(self, *args, **kwargs)
         finally:
@@ -115,7 +119,9 @@ def _exit_contexts(stock, self, *args, **kwargs):
 @patch(keras_base_optimizer.BaseOptimizer, "apply")
 def _note_optimizer(stock, self, *args, **kwargs):
     """Notes which optimizers a `fit` uses: no attribute of its model may tell."""
-    for model in [model for model, contexts in _contexts.items() if contexts is not None]:
+    step = in_keras_step()
+    running = [model for model, contexts in _contexts.items() if contexts is not None]
+    for model in running if step is None else [step.model]:
         _used.setdefault(model, weakref.WeakSet()).add(self)
     return stock(self, *args, **kwargs)
 
