@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from terngrad_tf.checkpoints.files import Description
 from terngrad_tf.common.arguments import shown
@@ -43,7 +44,7 @@ def check_same(
         variables: those of the kinds, by key.
         what: what a checkpoint of other variables is of.
     """
-    here = {key: (v.path, tuple(v.variable.shape)) for key, v in variables.items()}
+    here = {key: (v.path, _shape(v.variable, arrays.get(key))) for key, v in variables.items()}
     layout = {key: path for key, path, _ in description.layout if kind_of(key) in kinds}
     there = {key: (path, arrays[key].shape) for key, path in layout.items()}
     for key in [*here, *there]:
@@ -82,6 +83,13 @@ def warn_of_other_options(layers: Any, description: Description) -> None:
         more = [f"{len(differ) - _MOST_TOLD} more"] if len(differ) > _MOST_TOLD else []
         told = ", ".join(differ[:_MOST_TOLD] + more)
         _logger.warning("%s is of a model with other options: %s", description.path, told)
+
+
+def _shape(variable, array):
+    """Returns a variable's shape; that of the array where the variable takes several."""
+    shape = tf.TensorShape(variable.shape)
+    takes = array is not None and shape.is_compatible_with(array.shape)
+    return array.shape if takes else shape
 
 
 def _told_option(options, key):

@@ -1,5 +1,6 @@
 """Finds what a model holds besides its variables: optimizers, and variables of TensorFlow."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,29 +18,38 @@ def optimizers_of(model: keras.Model) -> dict[str, keras.optimizers.Optimizer]:
 
     The others are attributes of the model, its layers or optimizers, also in lists and dicts.
     """
-    found = dict(_attributes(model, keras.optimizers.Optimizer))
+    found = list(_attributes(model, keras.optimizers.Optimizer))
     main = getattr(model, "optimizer", None)
-    rest = {place: one for place, one in found.items() if one is not main}
-    ordered = ({} if main is None else {"optimizer": main}) | rest
-    for place, optimizer in list(ordered.items()):
+    if main is not None:
+        found = [("optimizer", main), *((p, one) for p, one in found if one is not main)]
+    parts = []
+    for place, optimizer in found:
         # The variables of `LossScaleOptimizer` and `DiLoCo` are those of their parts, too.
         is_whole = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         if not is_whole and local_steps_optimizer(optimizer) is None:
-            ordered |= dict(_parts_of(optimizer, keras.optimizers.Optimizer, f"{place}."))
-    return _distinct(ordered)
+            parts += _parts_of(optimizer, keras.optimizers.Optimizer, f"{place}.")
+    return _distinct([*found, *parts])
 
 
 def variables_of(model: keras.Model) -> dict[str, tf.Variable]:
     """Returns TensorFlow's variables, of which Keras does not know, by their places.
 
-    They are attributes of the model or its layers, also in lists and dicts.
+    They are attributes of the model or its layers, also in lists and dicts. See `not_numbers_of`
+    for those that are left out.
     """
-    return _distinct(dict(_attributes(model, tf.Variable)))
+    found = _distinct(_attributes(model, tf.Variable)).items()
+    return {place: variable for place, variable in found if _holds_numbers(variable)}
+
+
+def not_numbers_of(model: keras.Model) -> list[str]:
+    """Returns the places of TensorFlow's variables that no checkpoint can hold, such as texts."""
+    found = _distinct(_attributes(model, tf.Variable)).items()
+    return [place for place, variable in found if not _holds_numbers(variable)]
 
 
 def generator_states_of(model: keras.Model) -> dict[str, tf.Variable]:
     """Returns the states of `tf.random.Generator`s that are attributes, by their places."""
-    generators = _distinct(dict(_attributes(model, tf.random.Generator)))
+    generators = _distinct(_attributes(model, tf.random.Generator))
     return {place: generator.state for place, generator in generators.items()}
 
 
@@ -48,6 +58,11 @@ def layers_not_built(model: keras.Model) -> list[str]:
     layers = private.layers_of(model)
     # A model without a `call` is never built; its layers are.
     return [v.name for v in layers if not v.built and type(v).call is not keras.Model.call]
+
+
+def _holds_numbers(variable):
+    dtype = variable.dtype
+    return dtype.is_floating or dtype.is_integer or dtype.is_bool
 
 
 def _attributes(model, kind) -> Iterator[tuple[str, Any]]:
@@ -65,14 +80,22 @@ def _parts_of(holder, kind, place):
 def _parts(value, kind, place):
     if isinstance(value, kind):
         yield place, value
-    elif isinstance(value, list | tuple):
-        for number, part in enumerate(value):
-            yield from _parts(part, kind, f"{place}.{number}")
-    elif isinstance(value, dict):
-        for name, part in value.items():
-            yield from _parts(part, kind, f"{place}.{name}")
+    elif isinstance(value, list | tuple | dict):
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        for name, part in parts:
+            # Most are plain values, as in a vocabulary.
+            if isinstance(part, (kind, list, tuple, dict)):
+                yield from _parts(part, kind, f"{place}.{name}")
 
 
 def _distinct(found):
-    known = set()
-    return {k: v for k, v in found.items() if not (id(v) in known or known.add(id(v)))}
+    """Returns values by their places, each value once; layers may share their names."""
+    known, distinct = set(), {}
+    for place, value in found:
+        if id(value) in known:
+            continue
+        known.add(id(value))
+        others = (f"{place}_{number}" for number in itertools.count(1))
+        free = next(name for name in itertools.chain([place], others) if name not in distinct)
+        distinct[free] = value
+    return distinct

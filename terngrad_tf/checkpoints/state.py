@@ -137,10 +137,10 @@ class ModelState:
             return
         self._has_warned = True
         known = {id(v) for one in self._optimizers.values() for v in one.variables}
-        others = private.optimizers_used_by(self._model)
+        used = private.optimizers_used_by(self._model)
         missing = {
             f"optimizer {one.name!r}"
-            for one in others
+            for one in used
             if not known.issuperset(map(id, one.variables))
         }
         missing |= {
@@ -151,6 +151,9 @@ class ModelState:
         if missing:
             rule = "not saved: %s, which no attribute of the model holds; a resumed run differs"
             _logger.warning(rule, " and ".join(sorted(missing)))
+        if others := held.not_numbers_of(self._model):
+            rule = "not saved: %s; a checkpoint holds `tf.Variable`s of real numbers and bools only"
+            _logger.warning(rule, " and ".join(others))
 
     def _shared_out(self, rows):
         """Returns one sum per replica; if their number changed, the first gets the total."""

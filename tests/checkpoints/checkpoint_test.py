@@ -344,6 +344,28 @@ class FolderTest(tf.test.TestCase):
         Checkpoint(self.folder).load_weights(weights)
         self.assertAllEqual(weights.best, np.inf)
 
+    def test_variables_of_open_shape_in_layers_of_one_name_are_restored(self):
+        def make(*values):
+            parts = [keras.layers.Dense(1, name="one") for _ in values]
+            for part, value in zip(parts, values, strict=True):
+                part.seen = tf.Variable(value, shape=[None])
+            nets = [keras.Sequential([part]) for part in parts]
+            model = keras.Sequential([keras.Input([4]), *nets])
+            model.compile("sgd", "mse")
+            return model, parts
+
+        programs.fit(make([1.0, 2.0], [3.0])[0], "arrays", [Checkpoint(self.folder)], 1)
+        resumed, parts = make([0.0], [0.0])
+        programs.fit(resumed, "arrays", [Checkpoint(self.folder)], 2)
+        self.assertAllEqual(parts[0].seen, [1.0, 2.0])
+        self.assertAllEqual(parts[1].seen, [3.0])
+
+    def test_variables_that_hold_no_numbers_are_named(self):
+        for epochs in (1, 2):
+            with self.assertLogs("terngrad_tf", "WARNING") as logs:
+                self.adversaries(epochs=epochs, place=tf.Variable("here"), wave=tf.Variable(1j))
+            self.assertIn("not saved: place and wave; a checkpoint holds", logs.output[-1])
+
     def test_optimizers_of_other_training_are_not_missed(self):
         before, checkpoint = keras.optimizers.Adam(), Checkpoint(self.folder)
         model, probe = programs.make(self.plain, "adam"), programs.make(self.plain, "adam")
