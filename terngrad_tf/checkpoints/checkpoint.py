@@ -211,6 +211,7 @@ class Checkpoint(keras.callbacks.Callback):
                 max(0, position.epoch - (position.first_epoch or 0)),
                 position.batch,
                 position.batches_of_epoch,
+                position.steps_per_execution,
                 self.skip_data,
             )
             if self._is_chief:
@@ -231,7 +232,9 @@ class Checkpoint(keras.callbacks.Callback):
         before = self._position
         batch = before.batch if epoch == before.epoch else 0
         first = epoch if before.first_epoch is None else before.first_epoch
-        self._position = dataclasses.replace(before, epoch=epoch, batch=batch, first_epoch=first)
+        at_once = self.model.steps_per_execution
+        began = {"epoch": epoch, "batch": batch, "first_epoch": first}
+        self._position = dataclasses.replace(before, **began, steps_per_execution=at_once)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Saves if a checkpoint is due or a process was asked to stop."""

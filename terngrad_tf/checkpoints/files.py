@@ -38,6 +38,7 @@ class Position:
             Keras reads at most one step more in later ones.
         steps: batches of an epoch, if `fit` knows them.
         first_epoch: epoch with which training began; None before.
+        steps_per_execution: batches that are trained on at once. None in older files.
     """
 
     step: int
@@ -46,6 +47,7 @@ class Position:
     batches_of_epoch: int | None = None
     steps: int | None = None
     first_epoch: int | None = 0
+    steps_per_execution: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

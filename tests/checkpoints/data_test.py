@@ -65,9 +65,15 @@ class ResumedDataTest(tf.test.TestCase):
         # Without a strategy, Keras takes a step after the last batch, by one batch at a time alone.
         strategy = TernGradStrategy(num_nodes=2)
         self.assert_resumes("filtered", (4,), strategy, resumed={"steps_per_execution": 3})
-        rule = "`steps_per_execution` must divide .*, 3, since `steps_per_epoch` is set"
-        with self.assertRaisesRegex(ValueError, rule):
-            self.assert_resumes("repeated", (7,), resumed={"steps_per_execution": 2})
+
+    def test_another_number_of_batches_at_once_that_would_move_steps_is_refused(self):
+        rule = "`steps_per_execution` must be 1, as when .* Received: steps_per_execution="
+        for stop, count in ((7, 2), (3, 3), (4, 3)):
+            with self.assertRaisesRegex(ValueError, f"{rule}{count}"):
+                self.assert_resumes("repeated", (stop,), resumed={"steps_per_execution": count})
+
+    def test_steps_that_read_past_the_end_of_an_epoch(self):
+        self.assert_resumes("repeated", (4, 7), steps_per_execution=3)
 
     def test_without_a_strategy_or_optimizer_of_this_package(self):
         private.uninstall_patches()

@@ -44,6 +44,7 @@ def resume_fit(
     num_epochs: int,
     batch: int,
     batches_of_epoch: int | None,
+    steps_per_execution: int | None,
     reads: bool,
 ) -> None:
     """Lets `fit` resume in the middle; call it in a callback's `on_train_begin`.
@@ -53,22 +54,32 @@ def resume_fit(
         num_epochs: epochs already trained on, `epoch` unless training began at a later one.
         batch: batches of the current epoch already trained on.
         batches_of_epoch: batches of the first completed epoch, if known.
+        steps_per_execution: batches that were trained on at once, if known.
         reads: True to skip data already trained on; False if the data begin with the epoch's
             remaining batches.
 
     Raises:
-        ValueError: a step would read batches of the next epoch.
+        ValueError: steps would begin at other batches than before.
     """
     iterator = _iterators.get(model, lambda: None)()
-    if iterator is not None and iterator.steps_per_epoch and batch % iterator.steps_per_execution:
-        raise ValueError(
-            "`steps_per_execution` must divide the number of batches after which the checkpoint was"
-            f" saved in its epoch, {batch}, since `steps_per_epoch` is set. Received:"
-            f" steps_per_execution={iterator.steps_per_execution}"
-        )
+    if iterator is not None and iterator.steps_per_epoch:
+        length, now = iterator.steps_per_epoch, iterator.steps_per_execution
+        before = steps_per_execution or now
+        # One iterator serves all epochs, of which the last step may read more batches.
+        batch = _whole_steps(batch, before)
+        if batch % now or _whole_steps(length, before) != _whole_steps(length, now):
+            raise ValueError(
+                f"`steps_per_execution` must be {before}, as when the checkpoint was saved, since"
+                " `steps_per_epoch` is set and steps would begin at other batches. Received:"
+                f" steps_per_execution={now}"
+            )
     model._initial_epoch = epoch
     if iterator is not None and (num_epochs or batch):
         _skipped[iterator] = _Skipped(num_epochs, batch, batches_of_epoch), reads
+
+
+def _whole_steps(batches, count):
+    return -(-batches // count) * count
 
 
 def forget_resumed(model: keras.Model) -> None:
