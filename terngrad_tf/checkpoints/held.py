@@ -71,10 +71,14 @@ def _attributes(model, kind) -> Iterator[tuple[str, Any]]:
 
 
 def _parts_of(holder, kind, place):
+    found = {
+        name: value
+        for name, value in vars(holder).items()
+        if _may_hold(value, kind) and not name.startswith(_TRACKING)
+    }
     # Users' names before those of Keras and TensorFlow, which list the same objects again.
-    for name in sorted(vars(holder), key=lambda name: (name.startswith("_"), name)):
-        if not name.startswith(_TRACKING):
-            yield from _parts(vars(holder)[name], kind, place + name)
+    for name in sorted(found, key=lambda name: (name.startswith("_"), name)):
+        yield from _parts(found[name], kind, place + name)
 
 
 def _parts(value, kind, place):
@@ -83,9 +87,13 @@ def _parts(value, kind, place):
     elif isinstance(value, list | tuple | dict):
         parts = value.items() if isinstance(value, dict) else enumerate(value)
         for name, part in parts:
-            # Most are plain values, as in a vocabulary.
-            if isinstance(part, (kind, list, tuple, dict)):
+            if _may_hold(part, kind):
                 yield from _parts(part, kind, f"{place}.{name}")
+
+
+def _may_hold(value, kind):
+    """Returns False for most values quickly, such as the words of a vocabulary."""
+    return isinstance(value, (list, tuple, dict, kind))
 
 
 def _distinct(found):
