@@ -46,11 +46,11 @@ class ModelState:
         self._shared = keys.weights(model) | keys.of_optimizers(optimizers, model, sums)
         self.trained = [keys.trained_by(one, self._shared) for one in optimizers.values()]
         self._own: dict[str, ReplicaState] = {}
-        main: Any = getattr(model, "optimizer", None)
-        local = local_steps_optimizer(main)
-        if local is not None:
+        found = map(local_steps_optimizer, optimizers.values())
+        self._local = {id(one): one for one in found if one is not None and one.built}
+        for number, local in enumerate(self._local.values()):
             local_state.keep_statistics(local, model)
-            self._own[keys.REPLICAS] = local.replica_state
+            self._own[keys.REPLICAS + (f"_{number}" if number else "")] = local.replica_state
         own = [variable for variable in variables.values() if not keys.is_shared(variable)]
         sums += [v for v in own if v.aggregation == tf.VariableAggregation.SUM]
         own = [v for v in own if v.aggregation != tf.VariableAggregation.SUM]
@@ -77,7 +77,8 @@ class ModelState:
 
         All processes of a cluster call this together.
         """
-        local_state.exchange_to_save(getattr(self._model, "optimizer", None))
+        for local in self._local.values():
+            local_state.exchange_to_save(local)
         for state in self._own.values():
             state.gather(saves)
         try:

@@ -344,6 +344,16 @@ class FolderTest(tf.test.TestCase):
         Checkpoint(self.folder).load_weights(weights)
         self.assertAllEqual(weights.best, np.inf)
 
+    def test_local_steps_of_an_optimizer_that_a_model_holds_are_restored(self):
+        def train():
+            model = programs.make(TernGradStrategy(2), "local adversaries")
+            programs.fit(model, "arrays", [Checkpoint(self.folder)], 1)
+            held = [variable.value for variable in model.d_optimizer.variables]
+            return [copy.numpy() for one in held for copy in private.local_tensors(one)]
+
+        for one, other in zip(train(), train(), strict=True):
+            self.assertAllEqual(one, other)
+
     def test_variables_of_open_shape_in_layers_of_one_name_are_restored(self):
         def make(*values):
             parts = [keras.layers.Dense(1, name="one") for _ in values]

@@ -32,11 +32,11 @@ class Adversaries(keras.Model):
     """A generative adversarial network: it has no `call`, and holds several optimizers.
 
     Args:
-        accumulates: True if an optimizer accumulates gradients.
+        make: returns the discriminator's optimizer.
         inputs: False if the first step builds the layers.
     """
 
-    def __init__(self, accumulates=False, inputs=True):
+    def __init__(self, make=lambda: keras.optimizers.Adam(0.01), inputs=True):
         super().__init__()
         layers, of = keras.layers, (lambda n: [keras.Input([n])] if inputs else [])
         self.generator = keras.Sequential(
@@ -46,12 +46,13 @@ class Adversaries(keras.Model):
         self.noise = keras.random.SeedGenerator(5)
         only_first = tf.VariableAggregation.ONLY_FIRST_REPLICA
         self.steps = tf.Variable(0, trainable=False, aggregation=only_first)
-        self.accumulates = accumulates
+        self.make = make
 
     def compile(self):
         super().compile()
-        steps = 3 if self.accumulates else None
-        self.d_optimizer = keras.optimizers.Adam(0.01, gradient_accumulation_steps=steps)
+        self.d_optimizer = self.make()
+        if isinstance(self.d_optimizer, terngrad_tf.DiLoCo):
+            self.d_optimizer.build(self.discriminator.trainable_variables)
         momentum = keras.optimizers.SGD(0.01, momentum=0.9)
         self.others = {"g": [keras.optimizers.LossScaleOptimizer(momentum, initial_scale=1.0)]}
 
@@ -75,7 +76,8 @@ class Adversaries(keras.Model):
 
 ADVERSARIES = {
     "adversaries": Adversaries,
-    "accumulating adversaries": lambda: Adversaries(accumulates=True),
+    "accumulating adversaries": lambda: Adversaries(OPTIMIZERS["accumulation"]),
+    "local adversaries": lambda: Adversaries(OPTIMIZERS["diloco"]),
     "unbuilt adversaries": lambda: Adversaries(inputs=False),
 }
 
