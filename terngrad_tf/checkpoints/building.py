@@ -25,7 +25,8 @@ def build_optimizers(
         check_same(own, description, arrays, (keys.MODEL,), "model")
     except ValueError:
         names = held.layers_not_built(model)
-        if not names:
+        has_fewer = len(own) < sum(kind_of(key) == keys.MODEL for key, *_ in description.layout)
+        if not names or not has_fewer:
             raise
         raise ValueError(
             "`Checkpoint` must know the model's weights to restore them: build the model before"

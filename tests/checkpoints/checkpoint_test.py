@@ -395,6 +395,14 @@ class FolderTest(tf.test.TestCase):
         ):
             self.adversaries("unbuilt adversaries", 2)
         self.adversaries(epochs=2)
+        with self.assertRaisesRegex(ValueError, "is of another model: it holds nothing where "):
+            self.adversaries(
+                epochs=3,
+                more=[
+                    keras.Sequential([keras.Input([2]), keras.layers.Dense(1)]),
+                    keras.layers.Dense(1),
+                ],
+            )
 
     def test_weights_that_the_last_step_froze_resume(self):
         def freeze(is_frozen):
