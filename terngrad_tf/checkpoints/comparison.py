@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +35,7 @@ def check_same(
     variables: Mapping[str, Saved],
     description: Description,
     arrays: Mapping[str, np.ndarray],
-    kinds: Sequence[str],
+    kinds: Collection[str],
     what: str,
 ) -> None:
     """Raises ValueError unless the arrays of some kinds are of these variables.

@@ -388,6 +388,14 @@ class FolderTest(tf.test.TestCase):
         with self.assertNoLogs("terngrad_tf", "WARNING"):
             programs.fit(model, "arrays", [other, checkpoint], 1)
 
+    def test_weights_are_loaded_without_what_training_keeps_beside_them(self):
+        model, other = (programs.make(self.plain, "accumulation") for _ in range(2))
+        model.best = tf.Variable(0.5)
+        programs.fit(model, "arrays", [Checkpoint(self.folder)], 1)
+        Checkpoint(self.folder).load_weights(other)
+        for one, two in zip(model.variables, other.variables, strict=True):
+            self.assertAllEqual(one, two)
+
     def test_layers_that_are_not_built_are_named(self):
         self.adversaries("unbuilt adversaries")
         with self.assertRaisesRegex(
