@@ -87,6 +87,7 @@ def ids(model: keras.Model) -> list[int]:
     optimizers = held.optimizers_of(model).values()
     variables = [v for one in optimizers for v in local_state.shared_variables(one)]
     variables += model.variables + [*held.variables_of(model).values()]
+    variables += held.generator_states_of(model).values()
     return [id(variable) for variable in variables]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.checkpoints import Checkpoint, files
+from terngrad_tf.checkpoints import Checkpoint, files, state
 from terngrad_tf.common import preemption
 from terngrad_tf.distribute import TernGradStrategy, private
 from terngrad_tf.subspace import SnapshotCheckpoint
@@ -312,6 +312,13 @@ class FolderTest(tf.test.TestCase):
             setattr(model, attribute, value)
         programs.fit(model, "arrays", [Checkpoint(self.folder)], epochs)
         return model
+
+    def test_what_a_model_gets_after_a_save_is_noticed(self):
+        model = self.adversaries()
+        before = state.ModelState(model)
+        self.assertTrue(before.is_current)
+        model.masks = tf.random.Generator.from_seed(1)
+        self.assertFalse(before.is_current)
 
     def test_what_a_model_holds_is_restored(self):
         class Parts(keras.optimizers.SGD):
