@@ -13,6 +13,7 @@ from terngrad_tf.bin.common import flags
 from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.config import Config, configuration, harmless, option
 from terngrad_tf.training.configs.eval_config import EvalConfig
+from terngrad_tf.training.configs.model_config import is_linear
 from terngrad_tf.training.configs.run_config import TrainConfig
 from terngrad_tf.training.errors import UserError
 
@@ -105,12 +106,12 @@ def train_config(values: FlagValues, **others: Any) -> TrainConfig:
 
     A program's default that has no meaning with the flags given is left out.
     """
-    is_linear = values.learning_rate_decay_type == "linear" and values.optimizer != "adam"
+    falls_in_a_line = is_linear(values.learning_rate_decay_type, values.optimizer)
     for name, value, is_meant in (
         ("net", None, not values.fine_tune),  # the network of the initial weights
         ("snapshot_per_epoch", None, values.snapshot_every_steps is None),
-        ("warmup_epochs", 0.0, is_linear),
-        ("decay_epochs", None, is_linear),
+        ("warmup_epochs", 0.0, falls_in_a_line),
+        ("decay_epochs", None, falls_in_a_line),
     ):
         if not is_meant and not values[name].present:
             others[name] = value

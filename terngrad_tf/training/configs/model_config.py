@@ -57,6 +57,11 @@ class ModelConfig(Config):
         )
 
 
+def is_linear(decay_type: str, optimizer: str) -> bool:
+    """Returns True if the learning rate rises and falls in a line; that of Adam is constant."""
+    return decay_type == "linear" and optimizer != "adam"
+
+
 @configuration
 class OptimizerConfig(Config):
     """The optimizer and its learning rate."""
@@ -100,7 +105,7 @@ class OptimizerConfig(Config):
         super().__post_init__()
         if self.loss_scale == 0:
             object.__setattr__(self, "loss_scale", None)
-        if self.learning_rate_decay_type != "linear" or self.name == "adam":
+        if not is_linear(self.learning_rate_decay_type, self.name):
             why = "without learning_rate_decay_type=linear, or with optimizer=adam"
             self.refuse_given(("warmup_epochs", "decay_epochs"), why)
 
