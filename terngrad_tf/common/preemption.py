@@ -37,7 +37,7 @@ class PreemptedError(RuntimeError):
 
 
 def stopped(step: int, saved: int | None) -> str:
-    """Returns the begin of a line about the last step and the newest saved one; see above."""
+    """Returns the beginning of a line that names the last step and the newest saved step."""
     state = "which is saved"
     if saved is not None and saved != step:
         state = f"and step {saved} is saved" if saved else "and no step is saved"

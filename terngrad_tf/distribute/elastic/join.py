@@ -193,8 +193,7 @@ def join_cluster(
             nothing. Workers that begin together name differences by `compare_processes`.
 
     Returns:
-        A `Membership`. Create the strategy at once: a worker that does not within 2 minutes counts
-        as lost.
+        A `Membership`. Create the strategy next: a worker without one after 2 minutes is lost.
 
     Raises:
         ValueError: an argument is out of range, or the record in the folder is damaged.
