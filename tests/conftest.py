@@ -2,9 +2,11 @@
 
 import collections
 import gc
+import math
 import os
 import pathlib
 import signal
+import time
 
 import pytest
 
@@ -79,7 +81,7 @@ def pytest_collection_finish():
 
 
 def pytest_addoption(parser):
-    """Adds the options of `tests/distribute/gpu_test.py` and `tests/fuzz`."""
+    """Adds the options of `tests/distribute/gpu_test.py`, `tests/fuzz` and `.ci/run`."""
     parser.addoption("--gpu", action="store_true", help="Let tests use the GPU.")
     parser.addoption(
         "--fuzz-seconds",
@@ -88,6 +90,20 @@ def pytest_addoption(parser):
         metavar="N",
         help="Give each fuzzer of tests/fuzz new hostile inputs for N seconds.",
     )
+    parser.addoption(
+        "--begin-until",
+        type=float,
+        default=math.inf,
+        metavar="TIME",
+        help="Skip tests whose turn comes after this time, in seconds since 1970.",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Skips a test whose turn comes too late."""
+    if time.time() > item.config.getoption("--begin-until"):
+        pytest.skip("its turn came after --begin-until")
 
 
 def pytest_terminal_summary(terminalreporter):
