@@ -95,6 +95,18 @@ def iterate_members(archive: Archive) -> Iterator[tarfile.TarInfo]:
             raise DataError(f"{archive.name}: the headers of the archive do not follow each other")
         end = member.offset
         yield member
+    _check_end(archive)
+
+
+def _check_end(archive):
+    """Refuses content after the end, as `tarfile` takes a damaged header for the end."""
+    position = archive.offset
+    while piece := archive.fileobj.content(position, 2**20):
+        if piece.strip(b"\0"):
+            raise DataError(
+                f"{archive.name}: the file is damaged: no valid header at byte {archive.offset}"
+            )
+        position += len(piece)
 
 
 def _next(archive):

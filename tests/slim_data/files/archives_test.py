@@ -171,6 +171,17 @@ class ArchivesTest(tf.test.TestCase):
         self.write_raw(bytes(header) + bytes(2048))
         self.assert_refused()
 
+    def test_damaged_headers_do_not_end_an_archive(self):
+        stream = io.BytesIO()
+        with tarfile.open(fileobj=stream, mode="w") as archive:
+            for name in "abc":
+                info, content = entry(name, b"x" * 30)
+                archive.addfile(info, io.BytesIO(content))
+        whole = stream.getvalue()
+        for damage in (b"\xff", bytes(512)):
+            self.write_raw(whole[:1024] + damage + whole[1024 + len(damage) :])
+            self.assert_refused("no valid header at byte 1024")
+
     @settings(deadline=None, max_examples=100, derandomize=True)
     @given(st.data())
     def test_any_damage_is_refused_in_one_line(self, data):
