@@ -113,7 +113,8 @@ def with_table(text: str, command: str, table: dict[str, Any]) -> str:
     # Comments below the last value may belong to the next table.
     while not rows[end - 1].strip() or rows[end - 1].startswith("#"):
         end -= 1
-    return "\n".join([*rows[:start], *lines, *rows[end:]])
+    # The head line may end with a comment.
+    return "\n".join([*rows[: start + 1], *lines[1:], *rows[end:]])
 
 
 def path_of_folder() -> str | None:

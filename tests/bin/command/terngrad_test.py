@@ -226,10 +226,11 @@ class TerngradTest(unittest.TestCase):
             self.call("config", "mnist_train", *words)
             self.assertEqual(config_file.read("terngrad.toml")["mnist_train"], expected)
 
-    def test_config_keeps_comments_of_the_next_table(self):
+    def test_config_keeps_comments_of_head_and_next_table(self):
         text = "[run]\nnp = 2\n# One.\nport = 3\n\n# Two.\n[validate]\n# Three.\n"
         for before, after in (
             (text, "[run]\nnp = 4\n\n# Two.\n[validate]\n# Three.\n"),
+            ("[run]  # Zero.\nnp = 2\n", "[run]  # Zero.\nnp = 4\n"),
             ("[run]", "[run]\nnp = 4"),
             ("", "[run]\nnp = 4\n"),
         ):
