@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import pathlib
 import time
 import typing
@@ -24,14 +25,27 @@ if typing.TYPE_CHECKING:
 _SMOOTHING = 0.9
 
 
+class _Span:
+    """Steps since a line or an entry, of which the process took `own_steps` itself."""
+
+    def __init__(self, own_steps: int):
+        self.own_steps = own_steps
+        self.steps = 0
+        self._since = time.perf_counter()
+
+    def seconds(self) -> float:
+        """Returns the seconds a step."""
+        return (time.perf_counter() - self._since) / self.steps
+
+
 class TrainingLog(StepCounter):
     """Prints losses, accuracy and speed regularly, and writes them for TensorBoard.
 
-    Losses and accuracy are means since the last entry for TensorBoard, which also has smoothed
-    losses: `s = d * s + (1 - d) * loss`, with d = 0.9 per step. The first line follows the first
-    step and has the number of steps before: it reports the losses of the initial weights, and the
-    time to prepare the step. In a cluster, each process prints its own speed. A table in a terminal
-    replaces the lines.
+    Losses and accuracy are means since the last line or, for TensorBoard, since the last entry.
+    Entries also have smoothed losses: `s = d * s + (1 - d) * loss`, with d = 0.9 per step. The
+    first line follows the first step and has the number of steps before: it reports the losses of
+    the initial weights, and the time to prepare the step. In a cluster, each process prints its own
+    speed. A table in a terminal replaces the lines.
 
     Args:
         learning_rate, traffic: functions of the number of steps done.
@@ -64,10 +78,10 @@ class TrainingLog(StepCounter):
         self._name = _row_name(run)
         self._last_step = run.config.max_steps
         self._first_step = run.first_step
-        self._since = 0.0
-        self._steps = 0
-        self._own_steps = 0
-        self._own_share = 1.0
+        self._reset_step = run.first_step
+        # Of the steps since the last line, for their means.
+        self._sums: collections.Counter[str] = collections.Counter()
+        self._summed_steps = 0
         self._told_wires: list[str] = []
         self._smoothed = {}
 
@@ -77,33 +91,50 @@ class TrainingLog(StepCounter):
             log("building the step")
         else:
             self._screen.begin(self._name, self._batch_size, self._first_step, self._last_step)
-        self._since = time.perf_counter()
-        self._own_steps = local_steps.own_steps(self.model.optimizer, self._first_step)
+        own_steps = local_steps.own_steps(self.model.optimizer, self._first_step)
+        self._entry, self._line = _Span(own_steps), _Span(own_steps)
 
     def on_step_end(self, logs: dict[str, float]) -> None:
         """Reports if due and starts new means."""
-        self._steps += 1
+        self._entry.steps += 1
+        self._line.steps += 1
         figures = self._figures(logs)
         if self._screen is not None:
             self._screen.step(
                 self._name, self.step, figures[tags.TOTAL_LOSS], figures[tags.PRECISION_AT_1]
             )
         is_due = self.step % self._freq == 0
-        if (is_due or self.step == self._first_step + 1) and self._strategy.is_chief:
+        is_first = self.step == self._first_step + 1
+        if (is_due or is_first) and self._strategy.is_chief:
             self._tell_wires()
-        if self.step == self._first_step + 1 and not is_due:
-            speed = self._tell(self._first_step, figures)
+        if is_first and not (is_due and self._has_line(self.step)):
+            speeds = self._tell(self._first_step, figures)
             if self._board is not None and self._first_step == 0:
                 # The speeds then cover the whole run.
-                self._board.scalars(self._speeds(speed), self.step)
+                self._board.scalars(speeds, self.step)
         elif is_due:
-            speed = self._tell(self.step, figures)
+            speeds = self._tell(self.step, self._line_means(figures))
             if self._board is not None:
                 smoothed = self._smooth(figures)
                 if self._summary_due(self.step):
-                    rates = {**self._speeds(speed), **self._rates()}
+                    rates = {**speeds, **self._rates()}
                     self._board.scalars({**figures, **smoothed, **rates}, self.step)
             self.model.reset_metrics()
+            self._reset_step = self.step
+
+    def _line_means(self, figures):
+        """Returns the means of the steps since the last line; `figures` are of the last of them."""
+        steps = self.step - self._reset_step
+        self._sums.update({tag: steps * value for tag, value in figures.items()})
+        self._summed_steps += steps
+        means = {tag: self._sums[tag] / self._summed_steps for tag in figures}
+        if self._has_line(self.step):
+            self._sums.clear()
+            self._summed_steps = 0
+        return means
+
+    def _has_line(self, step):
+        return step in (self._first_step, self._last_step) or step % self._line_freq == 0
 
     def _figures(self, logs):
         """Returns losses and accuracy from the metrics' means."""
@@ -127,36 +158,37 @@ class TrainingLog(StepCounter):
         if self._board is not None:
             self._board.text(tags.WIRE_CHOICES, reasons, self.step)
 
-    def _tell(self, step, figures):
-        """Prints the line if due, restarts the clock and returns images per second."""
-        seconds = (time.perf_counter() - self._since) / self._steps
-        speed = self._batch_size / seconds
+    def _tell(self, step, means):
+        """Prints the line if due; returns the speeds since the last entry."""
         own_steps = local_steps.own_steps(self.model.optimizer, self.step)
-        # This process's share of the steps that processes take at their own speed.
-        self._own_share = (own_steps - self._own_steps) / self._steps
-        accuracy, entropy, regularization, total = figures.values()
-        is_end = step in (self._first_step, self._last_step)
-        if self._screen is not None or not (is_end or step % self._line_freq == 0):
-            pass
-        elif self._tasks is None:
+        speeds = self._speeds(self._entry, own_steps)
+        if self._has_line(step):
+            if self._screen is None:
+                self._print(step, means, self._line.seconds(), self._speeds(self._line, own_steps))
+            self._line = _Span(own_steps)
+        self._entry = _Span(own_steps)
+        return speeds
+
+    def _print(self, step, means, seconds, speeds):
+        accuracy, entropy, regularization, total = means.values()
+        if self._tasks is None:
             log(
                 f"step {step}, entropy_loss = {entropy:.2f}, reg_loss = {regularization:.2f}, "
-                f"total_loss = {total:.2f} ({speed:.1f} examples/sec; {seconds:.3f} sec/batch), "
-                f"accuracy = {accuracy:.4f}"
+                f"total_loss = {total:.2f} ({speeds[tags.EXAMPLES_PER_SECOND]:.1f} examples/sec; "
+                f"{seconds:.3f} sec/batch), accuracy = {accuracy:.4f}"
             )
         else:
-            own_speed = self._speeds(speed)[tags.WORKER_EXAMPLES_PER_SECOND]
+            own_speed = speeds[tags.WORKER_EXAMPLES_PER_SECOND]
             log_worker(self._tasks.index, step, total, own_speed, seconds, accuracy)
-        self._own_steps = own_steps
-        self._since, self._steps = time.perf_counter(), 0
-        return speed
 
-    def _speeds(self, speed):
+    def _speeds(self, span, own_steps):
         """Returns images per second of all and, in a cluster, of this worker."""
+        speed = self._batch_size / span.seconds()
         speeds = {tags.EXAMPLES_PER_SECOND: speed}
         if self._tasks is not None:
-            own_speed = speed * self._own_share / len(self._tasks.names)
-            speeds[tags.WORKER_EXAMPLES_PER_SECOND] = own_speed
+            # This process's share of the steps that processes take at their own speed.
+            own_share = (own_steps - span.own_steps) / span.steps
+            speeds[tags.WORKER_EXAMPLES_PER_SECOND] = speed * own_share / len(self._tasks.names)
         return speeds
 
     def _smooth(self, figures):

@@ -1,0 +1,78 @@
+"""Log lines show the means of the steps since the last line."""
+
+import contextlib
+import io
+import math
+import re
+import sys
+import types
+import unittest
+
+import keras
+import numpy as np
+import pytest
+
+from terngrad_tf.training.configs.run_config import CheckpointConfig
+from terngrad_tf.training.runs.training_log import TrainingLog
+
+
+class Model:
+    """Metrics of a model: means since the last reset."""
+
+    optimizer = keras.optimizers.SGD()
+
+    def __init__(self):
+        self.reset_metrics()
+
+    def reset_metrics(self):
+        self.values = []
+
+
+class TrainingLogTest(unittest.TestCase):
+    def lines(self, losses, first_step, line_freq):
+        """Returns {step: loss of its line}."""
+        model, out = Model(), io.StringIO()
+        run = types.SimpleNamespace(
+            first_step=first_step,
+            board=None,
+            strategy=types.SimpleNamespace(tasks=None, is_chief=False),
+            config=types.SimpleNamespace(
+                data=types.SimpleNamespace(batch_size=4),
+                checkpoints=CheckpointConfig(),
+                model=types.SimpleNamespace(net="lenet"),
+                max_steps=len(losses),
+                train_dir="run",
+            ),
+        )
+        told = TrainingLog(
+            run,
+            learning_rate=None,
+            traffic=lambda step: None,
+            freq=math.gcd(10, line_freq),
+            line_freq=line_freq,
+        )
+        told.set_model(model)
+        with contextlib.redirect_stdout(out):
+            told.on_train_begin()
+            for loss in losses[first_step:]:
+                model.values.append(loss)
+                names = "loss", "entropy_loss", "precision_at_1"
+                told.on_train_batch_end(0, dict.fromkeys(names, np.mean(model.values)))
+        found = re.findall(r"step (\d+), .*total_loss = (\S+)", out.getvalue())
+        return {int(step): float(loss) for step, loss in found}
+
+    def test_lines_are_means_since_the_last_line(self):
+        losses = np.random.default_rng(0).uniform(0, 100, 60)
+        for first_step, line_freq in ((0, 10), (0, 7), (0, 20), (15, 20), (0, 4)):
+            lines = self.lines(losses, first_step, line_freq)
+            begin = first_step
+            self.assertEqual(lines.pop(begin), round(losses[begin], 2))
+            first_line = line_freq * (begin // line_freq + 1)
+            self.assertEqual(list(lines), sorted({*range(first_line, 60, line_freq), 60}))
+            for step, loss in lines.items():
+                self.assertAlmostEqual(loss, losses[begin:step].mean(), delta=0.0051)
+                begin = step
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main([__file__]))
