@@ -97,7 +97,10 @@ class ReportTest(tf.test.TestCase):
         slim_data.convert("digits", str(cls.root / "data"), shard=True, train_shards=2)
         ternary = ("--grad_bits", 1, "--clip_factor", 2.5, "--num_nodes", 2, "--save_iter", 10)
         ternary += ("--telemetry_freq", 5, "--snapshot_every_steps", 5)
-        cls.run_output = cls.train("ternary", *ternary, "--max_steps", 20)
+        here = os.getcwd()
+        os.chdir(cls.root)
+        cls.run_output = cls.train("ternary", *ternary, "--max_steps", 20, "--data_dir", "data")
+        os.chdir(here)
         cls.train("float", "--max_steps", 10, "--telemetry_freq", 0)
         _, cls.evaluated, _ = samples.call(
             mnist_eval.main,
@@ -282,8 +285,14 @@ class ReportTest(tf.test.TestCase):
     def test_commands_in_the_report_work(self):
         commands = self.write(self.root / "ternary").commands
         before = read_scalars(self.root / "ternary")
+        self.addCleanup(os.chdir, os.getcwd())
         for command in commands:
-            python, _, module, *arguments = shlex.split(command.replace("\\\n", ""))
+            os.chdir(self.new_folder())
+            python, *words = shlex.split(command.replace("\\\n", ""))
+            if python == "cd":
+                folder, python, *words = words
+                os.chdir(folder)
+            _, module, *arguments = words
             self.assertEqual(python, "python")
             program = module.removeprefix("terngrad_tf.bin.")
             status, out, err = samples.call(PROGRAMS[program].main, program, *arguments)

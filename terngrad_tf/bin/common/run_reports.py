@@ -36,11 +36,12 @@ def write_beside(folder: str | os.PathLike, *others: str) -> None:
 def next_steps(run: RunData) -> dict[str, str]:
     """Returns commands by title, for possible next steps with a run."""
     from terngrad_tf.training.evaluation import final_evaluation
+    from terngrad_tf.training.storage import run_folder
 
     dataset, folder = run.identity["dataset_name"], str(run.folder.absolute())
     program = f"{dataset if dataset in _OWN_PROGRAMS else 'mnist'}_eval"
     evaluation = {
-        "data_dir": run.options.get("data_dir", "DATA_DIR"),
+        "data_dir": run_folder.data_dir_of(run.description) or "DATA_DIR",
         "checkpoint_dir": folder,
         "eval_dir": f"{folder}_eval",
         "subset": final_evaluation.subset_of(dataset) if dataset in slim_data.DATASETS else "test",
@@ -80,7 +81,9 @@ def _resume(run, folder):
         if options.get(flag) is not None and options[flag] != values[flag].value
     }
     title = "Resume, on each host" if places else "Resume, or go further with more --max_steps"
-    return {title: _command(name, given, *places)}
+    command, folder = _command(name, given, *places), run.description.get("working_folder")
+    # Paths may be relative.
+    return {title: f"cd {shlex.quote(folder)}\n{command}" if folder else command}
 
 
 def _command(program, options, *more):

@@ -21,6 +21,7 @@ from terngrad_tf.training.evaluation.class_accuracies import shown
 from terngrad_tf.training.input import data
 from terngrad_tf.training.log import log, say
 from terngrad_tf.training.network import pretrained
+from terngrad_tf.training.storage import run_folder
 
 _ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp")
 _HEADER = ("image", "rank", "class", "name", "probability")
@@ -64,7 +65,7 @@ def predict(config: PredictConfig, paths: Sequence[str | os.PathLike[str]]) -> l
     model, step = evaluator.restore_network(checkpoint, run, config.restore_avg_var)
     log(f"{evaluator.AVERAGE if average else evaluator.LAST} of step {step}")
     name = run["identity"]["dataset_name"]
-    data_dir = config.data_dir or (run.get("options") or {}).get("data_dir")
+    data_dir = config.data_dir or run_folder.data_dir_of(run)
     info = slim_data.info(name, data_dir, run["identity"].get("num_classes"))
     names = _class_names(info, run["model"]["num_classes"])
     bad: dict[str, str] = {}

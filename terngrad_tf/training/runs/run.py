@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -91,10 +92,17 @@ def claim_folder(
         "model": network,
         "steps_before": steps_before,
         "options": config.values(),
+        "working_folder": _working_folder(),
     }
     before = values_before(type(config))
     with contextlib.closing(RunFolder(config.train_dir, identity, before, **details)) as folder:
         yield checkpoints.make_manager(checkpoint, folder.path, config.checkpoints.max_to_keep)
+
+
+def _working_folder():
+    with contextlib.suppress(FileNotFoundError):
+        return os.getcwd()
+    return None  # removed
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ _BEFORE_CHECKPOINTS = (RUN_FILE, "events.out.tfevents.*", "telemetry.jsonl")
 def read_run(folder: str | os.PathLike) -> dict[str, Any] | None:
     """Returns the checked description of a folder's run, or None.
 
-    It has "identity", "max_steps", "model" and, in newer runs, "options".
+    It has "identity", "max_steps", "model" and, in newer runs, "options" and "working_folder".
 
     Raises:
         UserError: run.json is unreadable or incomplete.
@@ -40,6 +40,12 @@ def read_run(folder: str | os.PathLike) -> dict[str, Any] | None:
         _check(path, description["model"], _MODEL, "model.")
         _check(path, description["identity"], _IDENTITY, "identity.")
     return description
+
+
+def data_dir_of(run: Mapping[str, Any]) -> str | None:
+    """Returns the folder of a run's data, if known; it leads there from any working folder."""
+    known = (run.get("options") or {}).get("data_dir")
+    return known and os.path.join(run.get("working_folder") or "", known)
 
 
 def _read(folder):
@@ -109,8 +115,9 @@ _DESCRIPTION = {
     "steps_per_epoch": _is(checks.Range(0, 2**31, above=True), optional=True),
     "model": _is_object,
     "steps_before": _is(checks.COUNT_OR_0, optional=True),
-    # All options, for reports.
+    # All options, for reports, and the folder from which relative paths among them lead.
     "options": lambda value: value is None or isinstance(value, dict),
+    "working_folder": lambda value: value is None or isinstance(value, str),
 }
 _MODEL = {
     "net": lambda value: value in models.available(),
