@@ -48,8 +48,10 @@ def _failed_write(error):
         message = str(getattr(error, "message", ""))  # TensorFlow's errors have one
         for number in _WRITE_ERRORS:
             if (reason := os.strerror(number)) in message:
-                path = re.search(rf"(/[^\n]*?)[;:]* *{re.escape(reason)}", message)
-                return OSError(number, reason, path.group(1) if path else None)
+                # `{{function_node ...}} path; reason`, the former in errors of operations.
+                place = message.partition(reason)[0].rpartition("\n")[2]
+                path = re.sub(r"^\s*\{\{.*?\}\} *|[;: ]+$", "", place)
+                return OSError(number, reason, path or None)
         error = error.__cause__ or error.__context__
     return None
 

@@ -1,6 +1,8 @@
 """Checkpoints that are damaged or do not fit the disk give one line that names the file."""
 
 import gc
+import itertools
+import os
 import pathlib
 import resource
 import subprocess
@@ -107,6 +109,29 @@ class CheckpointsTest(tf.test.TestCase):
             line = f"{self.folder}/model.ckpt-{step} cannot be written: "
             self.assertStartsWith(write_failure(caught.exception), line)
             self.assertEqual(self.files(), before)
+
+    def test_errors_name_a_file_that_tensorflow_could_not_write(self):
+        def write_records(path):
+            with tf.io.TFRecordWriter(path) as file:
+                file.write(bytes(2000))
+
+        def write_tensor(path):
+            tf.io.write_file(path, bytes(2000))
+
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.folder)
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        for write, path in itertools.product(
+            (write_records, write_tensor), ("records", f"{self.folder}/a b")
+        ):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+            try:
+                with self.assertRaises(tf.errors.OpError) as caught:
+                    write(path)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+            line = f"{path} cannot be written: File too large"
+            self.assertEqual(write_failure(caught.exception), line)
 
     def test_a_step_that_is_saved_again_has_its_last_values(self):
         names = {*self.files()}
