@@ -7,7 +7,7 @@ import typing
 
 from slim_data.common.lazy import tf
 from slim_data.tfrecord import examples
-from slim_data.tfrecord.encoded_image import EncodedImage
+from slim_data.tfrecord.encoded_image import EncodedImage, decode_image
 
 # Part of the message of every error that a record causes.
 SCOPE = "slim_data_record"
@@ -54,16 +54,15 @@ def decode_examples(serialized: tf.Tensor, dataset: ImageInfo) -> tuple[tf.Tenso
     """
     shape = [dataset.image_size, dataset.image_size, dataset.channels]
 
-    def decode_image(encoded):
+    def decode(encoded):
         with tf.name_scope(SCOPE):
             # The content determines the format, not image/format.
-            image = tf.io.decode_image(encoded, dataset.channels, expand_animations=False)
-            return tf.ensure_shape(image, shape)
+            return tf.ensure_shape(decode_image(encoded, dataset.channels), shape)
 
     with tf.name_scope(SCOPE):
         features = tf.io.parse_example(serialized, examples.features())
         images = tf.map_fn(
-            decode_image,
+            decode,
             features[examples.ENCODED],
             fn_output_signature=tf.TensorSpec(shape, tf.uint8),
         )
@@ -109,9 +108,7 @@ def decode_example(serialized: tf.Tensor, dataset: ImageInfo) -> tuple[tf.Tensor
             tf.debugging.Assert(tf.reduce_all(is_inside), [rule, encoded.boxes])
             return encoded.decode(), label
         features = tf.io.parse_single_example(serialized, examples.features())
-        image = tf.io.decode_image(
-            features[examples.ENCODED], dataset.channels, expand_animations=False
-        )
+        image = decode_image(features[examples.ENCODED], dataset.channels)
         wanted = [dataset.image_size, dataset.image_size, dataset.channels]
         rule = "image is not " + " x ".join(map(str, wanted)) + ":"
         shape = tf.shape(image)

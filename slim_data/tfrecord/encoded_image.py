@@ -15,6 +15,15 @@ DCT_METHOD = "INTEGER_ACCURATE"
 _NEIGHBOURS = 2
 
 
+def decode_image(encoded: tf.Tensor, channels: int) -> tf.Tensor:
+    """Returns a whole JPEG, PNG, GIF or BMP image, uint8 [height, width, channels]."""
+    return tf.cond(
+        tf.io.is_jpeg(encoded),
+        lambda: tf.io.decode_jpeg(encoded, channels, dct_method=DCT_METHOD),
+        lambda: tf.io.decode_image(encoded, channels, expand_animations=False),
+    )
+
+
 class EncodedImage:
     """Decodes an image, or a part of it, on request.
 
@@ -56,14 +65,8 @@ class EncodedImage:
             shape = [*self._stated_size, CHANNELS]
             return tf.reshape(tf.io.decode_raw(self._encoded, tf.uint8), shape)
 
-        def jpeg():
-            return tf.io.decode_jpeg(self._encoded, CHANNELS, dct_method=DCT_METHOD)
-
-        def other():
-            return tf.io.decode_image(self._encoded, CHANNELS, expand_animations=False)
-
         def decoded():
-            return tf.cond(self._is_jpeg, jpeg, other)
+            return decode_image(self._encoded, CHANNELS)
 
         return _with_channels(tf.cond(self._is_raw, raw, decoded))
 

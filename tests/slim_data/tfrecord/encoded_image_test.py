@@ -46,6 +46,17 @@ class EncodedImageTest(tf.test.TestCase):
         errors = np.abs(photos.decode(data).astype(int) - image)
         self.assertLess(np.mean(errors), 0.5)  # 1 or more by TensorFlow's default
 
+    def test_images_of_a_data_set_of_one_size_are_decoded_as_exactly(self):
+        for name in ("cifar10", "mnist"):
+            info = slim_data.info(name)
+            image = photos.pixels(info.image_size, info.image_size)[..., : info.channels]
+            for encoded in (photos.jpeg(image), tf.io.encode_png(image).numpy()):
+                record = photos.example(encoded)
+                expected = image_files.decode_image(encoded, info.channels)
+                images, _ = decoding.decode_examples(tf.constant([record, record]), info)
+                self.assertAllEqual(images, [expected, expected])
+                self.assertAllEqual(decoding.decode_example(record, info)[0], expected)
+
     def test_content_decides_and_not_the_format_field(self):
         image = photos.pixels()
         for stated in ("JPEG", "jpg", ""):
