@@ -129,7 +129,8 @@ class Checkpoint(keras.callbacks.Callback):
             num_copies = membership.num_copies
         # Without a strategy of this package, `fit` would not resume in the middle of its data.
         private.install_patches()
-        self._folder = pathlib.Path(folder)
+        # Training may change the working folder.
+        self._folder = pathlib.Path(folder).absolute()
         # Processes compare the arguments that a callback keeps under their names.
         self.save_freq = save_freq
         self.keep = keep

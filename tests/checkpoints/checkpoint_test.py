@@ -520,6 +520,18 @@ class FolderTest(tf.test.TestCase):
         self.assertIn("kernel is not finite", logs.output[0])
         self.assertEqual(self.names(), [])
 
+    def test_a_relative_folder_stays_where_it_is_if_the_working_folder_changes(self):
+        other = self.folder / "other"
+        other.mkdir(parents=True)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.folder)
+        move = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: os.chdir(other))
+        callbacks = [move, SnapshotCheckpoint("snapshots", per_epoch=1), Checkpoint("run")]
+        programs.fit(programs.make(self.plain, "adam"), "arrays", callbacks, 2)
+        self.assertLen(files.find(self.folder / "run"), 2)
+        self.assertLen(os.listdir(self.folder / "snapshots"), 2)
+        self.assertEqual(os.listdir(other), [])
+
     def test_a_folder_of_another_training_that_is_done_is_reported(self):
         folds = [programs.make(self.plain, "adam") for _ in range(2)]
         programs.fit(folds[0], "arrays", [Checkpoint(self.folder)], 1)

@@ -89,7 +89,8 @@ class MembersFile:
     """
 
     def __init__(self, folder: PathLike, index: int, workers: Sequence[str]):
-        self.folder = pathlib.Path(folder)
+        # Training may change the working folder.
+        self.folder = pathlib.Path(folder).absolute()
         self._path = self.folder / _FILE.format(index)
         self._workers = list(workers)
         self.generation = Generation(0, tuple(range(len(workers))))

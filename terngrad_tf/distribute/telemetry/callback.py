@@ -60,7 +60,8 @@ class Telemetry(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         check(is_integer(every, 1), "every", "must be a positive integer", every)
-        self._folder = pathlib.Path(log_dir)
+        # Training may change the working folder.
+        self._folder = pathlib.Path(log_dir).absolute()
         self._every = every
         self._write_scalars = write or self._write_file
         self._repeats = write is not None

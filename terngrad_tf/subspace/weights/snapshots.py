@@ -83,7 +83,8 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         number = isinstance(per_epoch, int | float | fractions.Fraction)
         number = number and not isinstance(per_epoch, bool) and 0 < per_epoch < float("inf")
         check(number, "per_epoch", "must be a positive number", per_epoch)
-        self._directory = pathlib.Path(directory)
+        # Training may change the working folder.
+        self._directory = pathlib.Path(directory).absolute()
         self._start_epoch = start_epoch
         # A float of 1 / 3 means a third.
         self._per_epoch = fractions.Fraction(per_epoch).limit_denominator(10**6)
