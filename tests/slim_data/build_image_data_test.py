@@ -296,6 +296,10 @@ class BuildImageDataTest(tf.test.TestCase):
         for label in LABELS:
             os.makedirs(os.path.join(empty, label))
         self.assert_refused(empty, "holds no images", validation_directory=empty)
+        # Also the folder of one class.
+        for name in os.listdir(self.path("validation", LABELS[0])):
+            os.remove(self.path("validation", LABELS[0], name))
+        self.assert_refused(f"validation/{LABELS[0]} holds no images *")
 
     def test_the_program_runs_as_a_process(self):
         done = samples.run("slim_data.build_image_data", "--help")

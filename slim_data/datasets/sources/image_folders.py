@@ -64,6 +64,8 @@ def find_images(directory: str, labels: Sequence[str], pattern: str = "*") -> li
     for label in labels:
         names = sorted(os.listdir(os.path.join(directory, label)))
         chosen = [name for name in fnmatch.filter(names, pattern) if not name.startswith(".")]
+        if not chosen:
+            raise DataError(f"{os.path.join(directory, label)} holds no images {pattern}")
         files += [f"{label}/{name}" for name in chosen]
     if not files:
         raise DataError(f"{directory} holds no images <label>/{pattern}")
