@@ -5,9 +5,13 @@ are files in a process's memory ("ram://"), which the chief reads and writes by 
 operations.
 """
 
+import contextlib
 import json
+import os
+import signal
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -24,6 +28,8 @@ _LOOK_SECONDS = 5.0
 LOST_SECONDS = 25.0
 # The chief frees its tensors on the servers after the end of training.
 _FAREWELL_SECONDS = 60.0
+# Less than schedulers wait between SIGTERM and SIGKILL.
+_GRACE_SECONDS = 25.0
 
 
 def cluster_tasks(cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver) -> Any:
@@ -88,9 +94,51 @@ def serve(
 ) -> None:
     """Runs a parameter server, or a worker other than the chief, until the chief ends.
 
+    A server without data outlives SIGTERM for `_GRACE_SECONDS`, so that a chief which got the
+    signal, too, can save.
+
     Raises:
         PeerError: the chief did not start, is lost or stopped with an error.
     """
+    with _delayed_sigterm() if dataset is None else contextlib.nullcontext(_nothing) as end_if_told:
+        _serve(cluster_resolver, metadata, dataset, start_timeout, end_if_told)
+
+
+def _nothing(seen):
+    pass
+
+
+@contextlib.contextmanager
+def _delayed_sigterm() -> Iterator[Callable[[bool], None]]:
+    """Delays the effect of SIGTERM, but not of a second one.
+
+    Yields:
+        Function that has the effect if it is due, or if its argument, whether training runs, is
+        False.
+    """
+    told = None
+
+    def note(*_):
+        nonlocal told
+        told = time.monotonic()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def end_if_told(trains):
+        if told is not None and not (trains and time.monotonic() - told < _GRACE_SECONDS):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield _nothing
+        return
+    signal.signal(signal.SIGTERM, note)
+    try:
+        yield end_if_told
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _serve(cluster_resolver, metadata, dataset, start_timeout, end_if_told):
     tasks = cluster_tasks(cluster_resolver)
     server = start_server(cluster_resolver, metadata, dataset)
     deadline = time.monotonic() + start_timeout
@@ -104,6 +152,7 @@ def serve(
             ended_since = now
             with tf.io.gfile.GFile(_END, "r") as file:
                 exit_reason = file.read()
+        end_if_told(seen)
         if ended_since is not None:
             if failure or now - ended_since > _FAREWELL_SECONDS:
                 break

@@ -109,7 +109,9 @@ class AsyncTrainingTest(tf.test.TestCase):
 
         _, started = self.start_all(max_steps=10**6)
         self.wait_for(r"Worker 1: .*: step \d+, loss")
-        started["worker", 0].send_signal(signal.SIGTERM)
+        # As a scheduler does; the server waits for the chief.
+        for job in (("ps", 0), ("worker", 0)):
+            started[job].send_signal(signal.SIGTERM)
         self.assertEqual(self.statuses(started.values()), [75, 3, 3], self.text(JOBS[0])[-3000:])
         (stopped,) = re.findall(r"stopped at step (\d+), which is saved", self.text(JOBS[0]))
         latest = tf.train.latest_checkpoint(self.root / "run")
