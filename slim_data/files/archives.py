@@ -238,4 +238,5 @@ def _errors_named(path):
     except (gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: the file is not a valid archive ({error})") from None
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
+        # The context may write what it reads.
+        raise DataError(f"{error.filename or path}: {error.strerror or error}") from error

@@ -55,6 +55,9 @@ def atomic_directory(path: str | os.PathLike) -> Iterator[str]:
 
 
 def write_bytes(path: str | os.PathLike, data: bytes) -> None:
-    """Writes bytes to a file."""
-    with open(path, "wb") as file:
-        file.write(data)
+    """Writes bytes to a file, which an OSError names."""
+    try:
+        with open(path, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error

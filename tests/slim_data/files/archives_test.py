@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slim_data.common.errors import DataError
-from slim_data.files import archives
+from slim_data.files import archives, atomic
 from tests.fuzz import fuzzing
 from tests.slim_data import samples
 from tests.slim_data.cifar10_archives import entry, write_archive
@@ -170,6 +170,12 @@ class ArchivesTest(tf.test.TestCase):
         header[148:156] = b"%06o\0 " % sum(header)
         self.write_raw(bytes(header) + bytes(2048))
         self.assert_refused()
+
+    def test_a_file_of_an_archive_that_cannot_be_written_is_named(self):
+        self.write_raw(bytes(1024))
+        with self.assertRaisesRegex(DataError, "^/dev/full: No space left on device$"):
+            with archives.open_archive(self.path):
+                atomic.write_bytes("/dev/full", b"x")
 
     def test_damaged_headers_do_not_end_an_archive(self):
         stream = io.BytesIO()
