@@ -20,8 +20,13 @@ def decode_image(encoded: tf.Tensor, channels: int) -> tf.Tensor:
     return tf.cond(
         tf.io.is_jpeg(encoded),
         lambda: tf.io.decode_jpeg(encoded, channels, dct_method=DCT_METHOD),
-        lambda: tf.io.decode_image(encoded, channels, expand_animations=False),
+        lambda: decode_other(encoded, channels),
     )
+
+
+def decode_other(encoded: tf.Tensor, channels: int) -> tf.Tensor:
+    """Like `decode_image`, for images that are not JPEG."""
+    return tf.io.decode_image(encoded, channels, expand_animations=False)
 
 
 class EncodedImage:
