@@ -7,6 +7,7 @@ Messages to the agent:
     {"start": {"folder": str, "command": [str], "environment": {str: str},
                "processes": [{"rank": int, "environment": {str: str}, "port": int}]}}
     {"signal": int}          to all processes
+    {"shown": [rank, size]}  lines of a size were shown, see `Window`
 
 Messages of the agent:
     {"hello": {"version": str, "time": seconds since the epoch}}
@@ -32,6 +33,7 @@ from typing import Any
 
 from terngrad_tf.launcher.output.lines import read_lines
 from terngrad_tf.launcher.output.remarks import Remarks
+from terngrad_tf.launcher.output.window import Window
 from terngrad_tf.launcher.supervisor import end_with_parent
 from terngrad_tf.version import __version__
 
@@ -46,11 +48,15 @@ _DRAIN_SECONDS = 2.0
 
 
 class Agent:
-    """Runs processes and reports their output and exit statuses, from several threads."""
+    """Runs processes and reports their output and exit statuses, from several threads.
+
+    A process waits if too many of its lines are reported, but not shown.
+    """
 
     def __init__(self, report: Callable[[dict[str, Any]], None]) -> None:
-        self._report = report
+        self.report = report
         self._processes: dict[int, subprocess.Popen] = {}
+        self._windows: dict[int, Window] = {}
         self._waiters: list[threading.Thread] = []
         self._lock = threading.Lock()
 
@@ -60,14 +66,22 @@ class Agent:
             try:
                 self._start(message["start"])
             except OSError as error:
-                self._report({"refused": [f"cannot start: {error.strerror}", ""]})
+                self.report({"refused": [f"cannot start: {error.strerror}", ""]})
             except _Refused as refused:
-                self._report({"refused": list(refused.args)})
+                self.report({"refused": list(refused.args)})
         if "signal" in message:
             self.signal(message["signal"])
+        if "shown" in message:
+            rank, size = message["shown"]
+            # After a restart, a rank may be another machine's.
+            if rank in self._windows:
+                self._windows[rank].leave(size)
 
     def signal(self, number: int) -> None:
         """Sends a signal to all running processes and their children."""
+        for window in list(self._windows.values()):
+            # They may have to write before they end.
+            window.widen()
         for process in list(self._processes.values()):
             # Not reaped yet: no other process can have the id.
             with self._lock:
@@ -87,6 +101,7 @@ class Agent:
     def _start(self, job):
         _check(job)
         self._processes, self._waiters = {}, []
+        self._windows = {process["rank"]: Window() for process in job["processes"]}
         self._remarks = Remarks({**os.environ, **job["environment"]})
         try:
             for process in job["processes"]:
@@ -116,29 +131,31 @@ class Agent:
         )
 
     def _watch(self, rank, process):
-        tails = {}
+        tails, window = {}, self._windows[rank]
         readers = [
-            threading.Thread(target=self._read, args=(rank, number, stream, tails), daemon=True)
-            for number, stream in ((_OUTPUT, process.stdout), (_ERRORS, process.stderr))
+            threading.Thread(target=self._read, args=(rank, *of_stream, tails, window), daemon=True)
+            for of_stream in ((_OUTPUT, process.stdout), (_ERRORS, process.stderr))
         ]
         for reader in readers:
             reader.start()
         # No reaping, so that no signal reaches a new process with the same id.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        window.widen()
         for reader in readers:
             reader.join(_DRAIN_SECONDS)
         with self._lock:
             status = process.wait()
         last = tails.get(_ERRORS) or tails.get(_OUTPUT) or ""
-        self._report({"exit": [rank, status, last]})
+        self.report({"exit": [rank, status, last]})
 
-    def _read(self, rank, number, stream, tails):
+    def _read(self, rank, number, stream, tails, window):
         for text in read_lines(stream):
             if number == _ERRORS and self._remarks.hide(text):
                 continue
             if text.strip():
                 tails[number] = text[-_TAIL_BYTES:]
-            self._report({"line": [rank, number, text]})
+            window.enter(text)
+            self.report({"line": [rank, number, text]})
 
 
 class _Refused(Exception):
@@ -175,15 +192,14 @@ def _cannot_listen(port):
     return None
 
 
-def serve(incoming: Iterable[bytes], report: Callable[[dict[str, Any]], None]) -> None:
+def serve(agent: Agent, incoming: Iterable[bytes]) -> None:
     """Runs an agent until `incoming`, lines of JSON, ends; then ends its processes."""
-    agent = Agent(report)
-    report({"hello": {"version": __version__, "time": time.time()}})
+    agent.report({"hello": {"version": __version__, "time": time.time()}})
     gone = threading.Event()
 
     def beat():
         while not gone.wait(HEARTBEAT_SECONDS):
-            report({"alive": True})
+            agent.report({"alive": True})
 
     threading.Thread(target=beat, daemon=True).start()
     try:
@@ -213,5 +229,5 @@ def main() -> int:
         except OSError:
             pass  # the coordinator is gone
 
-    serve(sys.stdin.buffer, report)
+    serve(Agent(report), sys.stdin.buffer)
     return 0

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import dataclasses
+import functools
 import os
 import queue
 import signal
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from terngrad_tf.common import tokens
 from terngrad_tf.launcher.nodes import SILENCE_SECONDS, LostError, Node, wait_seconds
+from terngrad_tf.launcher.output.window import REPORTED_BYTES, size_of
 from terngrad_tf.launcher.supervisor import STATUS_NEWCOMERS
 from terngrad_tf.launcher.tasks import end_of, shell_line, tasks_of, variables
 
@@ -99,7 +101,8 @@ class Coordinator:
 
     Args:
         nodes: machines, the chief's first.
-        write: function of (process's name, stream, line).
+        write: function of (process's name, stream, line, function to call when the line is shown).
+            Like `report`, it must not wait: a signal, or a machine's end, would wait, too.
         report: function of a line about the run itself.
         started: called when all processes have run for some seconds.
     """
@@ -108,7 +111,7 @@ class Coordinator:
         self,
         plan: Plan,
         nodes: Sequence[Node],
-        write: Callable[[str, int, str], None],
+        write: Callable[[str, int, str, Callable[[], None]], None],
         report: Callable[[str], None],
         started: Callable[[], None] = lambda: None,
     ) -> None:
@@ -121,6 +124,8 @@ class Coordinator:
         self._open: list[Node] = []
         # Seconds for which this process waited for a machine's messages in vain.
         self._silent: dict[Node, float] = {}
+        # Size of shown lines that no agent was told.
+        self._shown: dict[tuple[Node, int], int] = {}
         self._told: int | None = None
 
     def tell(self, number: int) -> None:
@@ -323,7 +328,8 @@ class Coordinator:
     def _handle(self, attempt, node, message):
         if "line" in message:
             rank, stream, text = message["line"]
-            self._write(self._tasks[rank].label, stream, text)
+            shown = functools.partial(self._note_shown, node, rank, size_of(text))
+            self._write(self._tasks[rank].label, stream, text, shown)
         elif "exit" in message:
             rank, status, last = message["exit"]
             if attempt.running.pop(rank, None) is not None and status:
@@ -349,6 +355,13 @@ class Coordinator:
                 attempt.told = message["told"]
                 self._end(attempt, attempt.told, self._plan.grace_seconds)
             attempt.told_by.add(node)
+
+    def _note_shown(self, node, rank, size):
+        size += self._shown.get((node, rank), 0)
+        if size >= REPORTED_BYTES:
+            node.send({"shown": [rank, size]})
+            size = 0
+        self._shown[node, rank] = size
 
     def _lose(self, attempt, node, status, line, is_gone):
         ranks = [rank for rank, owner in attempt.running.items() if owner is node]

@@ -182,7 +182,7 @@ class SshNode:
 
     def send(self, message: Mapping[str, Any]) -> None:
         """See `Node`."""
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
 

@@ -5,6 +5,7 @@ they share a token, if any; messages of `terngrad_tf.launcher.agent` follow.
 """
 
 import contextlib
+import functools
 import json
 import queue
 import secrets
@@ -22,6 +23,7 @@ from terngrad_tf.common.strict_json import parse_json
 from terngrad_tf.launcher import agent
 from terngrad_tf.launcher.hosts import Host
 from terngrad_tf.launcher.nodes import Event, LostError, clock_remark
+from terngrad_tf.launcher.output.window import size_of
 from terngrad_tf.version import __version__
 
 # Limit for a whole greeting: strangers may be silent or slow.
@@ -185,7 +187,7 @@ def join(
     ports: list[int],
     token: str | None,
     timeout: float,
-    write: Callable[[int, int, str], None],
+    write: Callable[[int, int, str, Callable[[], None]], None],
     report: Callable[[str], None],
     started: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
@@ -198,7 +200,7 @@ def join(
         ports: one port per process.
         token: token that all machines share, or None.
         timeout: seconds to wait for the first machine.
-        write: function of (rank, stream, line).
+        write: function of (rank, stream, line, function to call when the line is shown).
         report: function of a line about the run itself.
         started: called when the first machine has admitted this one.
 
@@ -215,7 +217,9 @@ def join(
 
     def answer(message):
         if "line" in message:
-            write(*message["line"])
+            rank, number, text = message["line"]
+            shown = {"shown": [rank, size_of(text)]}
+            write(rank, number, text, functools.partial(own.handle, shown))
             return
         with lock, contextlib.suppress(OSError, ValueError):
             _send(stream, message)
@@ -232,11 +236,12 @@ def join(
         # The current thread may be inside `answer`.
         threading.Thread(target=answer, args=({"told": number},), daemon=True).start()
 
+    own = agent.Agent(answer)
     # The first machine decides what a signal does.
     before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with connection:
-            agent.serve(incoming(), answer)
+            agent.serve(own, incoming())
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

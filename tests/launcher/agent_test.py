@@ -1,14 +1,16 @@
-"""An agent starts all processes of its machine, or none."""
+"""An agent starts all processes of its machine, or none, and bounds their unread output."""
 
 import contextlib
 import os
 import pathlib
+import queue
 import sys
 import unittest
 
 import pytest
 
 from terngrad_tf.launcher.agent import Agent
+from terngrad_tf.launcher.output.window import size_of
 from tests.distribute.processes import free_ports
 
 
@@ -32,6 +34,24 @@ class AgentTest(unittest.TestCase):
         agent.handle({"start": job})
         self.assertEqual(told, [{"refused": ["cannot start: Argument list too long", ""]}])
         self.assertNotIn("sleep", _names_of_children())
+
+    def test_a_process_waits_for_the_reader_of_its_lines_and_then_goes_on(self):
+        told = queue.SimpleQueue()
+        agent = Agent(told.put)
+        self.addCleanup(agent.end, 0.0)
+        # Far more than may wait at once.
+        line, count = "y" * 99, 50_000
+        job = {"folder": "/", "command": ["sh", "-c", f"yes {line} | head -{count}; echo end >&2"]}
+        job |= {"environment": {}, "processes": [{"rank": 3, "port": 0, "environment": {}}]}
+        agent.handle({"start": job})
+        seen, most = 0, 0
+        while "exit" not in (message := told.get(timeout=60)):
+            most = max(most, told.qsize())
+            rank, _, text = message["line"]
+            agent.handle({"shown": [rank, size_of(text)]})
+            seen += text == line
+        self.assertEqual((seen, message["exit"]), (count, [3, 0, "end"]))
+        self.assertLess(most, 5000)
 
 
 def _names_of_children():

@@ -1,5 +1,6 @@
-"""The coordinator loses machines that are silent, and only these."""
+"""The coordinator loses machines that are silent, and only these, and waits for no terminal."""
 
+import io
 import itertools
 import sys
 import threading
@@ -9,8 +10,9 @@ from unittest import mock
 
 import pytest
 
-from terngrad_tf.launcher import coordinator
+from terngrad_tf.launcher import coordinator, machines
 from terngrad_tf.launcher.coordinator import STATUS_PEER, Coordinator, Plan
+from terngrad_tf.launcher.output.logs import Output
 
 
 class _Machine:
@@ -57,6 +59,42 @@ class SilenceTest(unittest.TestCase):
         hours, clock = itertools.count(0, 3600), time.monotonic
         with mock.patch.object(coordinator.time, "monotonic", lambda: clock() + next(hours)):
             self.assertEqual(_run(2), (0, None))
+
+
+class _Terminal(io.StringIO):
+    """A terminal that shows nothing until `goes_on` is set."""
+
+    encoding = "utf-8"
+
+    def __init__(self):
+        super().__init__()
+        self.goes_on = threading.Event()
+
+    def write(self, text):
+        self.goes_on.wait()
+        return super().write(text)
+
+
+class StalledTerminalTest(unittest.TestCase):
+    def test_failures_end_all_and_a_process_that_writes_on_waits(self):
+        script = 'if [ "$TERNGRAD_TF_TASK" = 0 ]; then yes; else echo bad luck >&2; exit 5; fi'
+        plan = Plan(command=["sh", "-c", script], folder="/")
+        terminal = _Terminal()
+        with (
+            mock.patch.multiple(sys, stdout=terminal, stderr=terminal),
+            mock.patch.object(coordinator, "_SETTLE_SECONDS", 0.1),
+            Output(None) as output,
+        ):
+            nodes = machines.on_this_machine(2)
+            ended = Coordinator(plan, nodes, output.write, output.report).run()
+            terminal.goes_on.set()
+        self.assertEqual(ended, (5, "worker 1 on this machine ended with status 5: bad luck"))
+        self.assertIn("[1] bad luck\n", terminal.getvalue())
+        # `yes` writes millions of lines in a second.
+        self.assertBetween(terminal.getvalue().count("[0] y\n"), 1, 50_000)
+
+    def assertBetween(self, number, least, most):
+        self.assertTrue(least <= number <= most, number)
 
 
 if __name__ == "__main__":

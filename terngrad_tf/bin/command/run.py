@@ -77,12 +77,16 @@ def _run(values, started: Callable[[], None]):
     token = _token(values)
     plan = _plan(values, os.environ, each, token)
     with contextlib.ExitStack() as stack:
-        write = stack.enter_context(logs.writer(None if values.dry_run else values.log_dir))
+        output = stack.enter_context(logs.Output(None if values.dry_run else values.log_dir))
+
+        def report(line):
+            output.report(_told(line))
+
         if place is not None and place.node:
             ports = _ports_of(place, values.np or 1)
             last = remote_nodes.join(
                 *(place.chief, place.node, place.name, ports),
-                *(token, plan.start_timeout, write, _report, started),
+                *(token, plan.start_timeout, output.write, report, started),
             )
             return last.get("over", (STATUS_PEER, "lost machine 0: the connection ended"))
         if place is not None:
@@ -95,7 +99,7 @@ def _run(values, started: Callable[[], None]):
                 remote_nodes.SocketNode(node, listener, plan.start_timeout)
                 for node in range(1, place.num_nodes)
             ]
-        coordinator = Coordinator(plan, nodes, write, _report, started)
+        coordinator = Coordinator(plan, nodes, output.write, report, started)
         if values.dry_run:
             print(*coordinator.describe(), sep="\n", flush=True)
             return 0, None
@@ -248,4 +252,8 @@ def _sync(host, options):
 
 
 def _report(line):
-    logs.show(sys.stderr, f"{PROGRAM}: {line}")
+    logs.show(sys.stderr, _told(line))
+
+
+def _told(line):
+    return f"{PROGRAM}: {line}"

@@ -1,39 +1,71 @@
 """A run's lines on the terminal and in logs."""
 
 import contextlib
+import functools
 import pathlib
+import queue
+import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from typing import TextIO
+from collections.abc import Callable
+from typing import Any, TextIO
 
 _STANDARD_ERROR = 2
 _PROCESS = "{rank}"
 
 
-@contextlib.contextmanager
-def writer(logs: str | None) -> Iterator[Callable[[object, int, str], None]]:
-    """Yields a function of (process, stream, line), which shows and logs lines.
+class Output:
+    """Shows and logs lines on a thread of its own; a context, whose end waits for all lines.
+
+    A terminal that is stopped, or a reader that is slow, holds up this thread alone. Then the
+    context's end waits, too; a signal ends this process there.
 
     Args:
         logs: folder of `<process>.log`; or a path with "{rank}" for the process; or None.
     """
-    lock, files = threading.Lock(), {}
-    with contextlib.ExitStack() as stack:
 
-        def write(process, stream, text):
-            with lock:
-                show(sys.stderr if stream == _STANDARD_ERROR else sys.stdout, f"[{process}] {text}")
-                if logs is not None:
-                    if process not in files:
-                        files[process] = stack.enter_context(
-                            contextlib.closing(_Log(logs, process))
-                        )
-                    files[process].write(text)
+    def __init__(self, logs: str | None) -> None:
+        self._logs = logs
+        self._files: dict[object, _Log] = {}
+        self._tasks: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, daemon=True)
 
-        if logs is not None and _PROCESS not in logs:
-            pathlib.Path(logs).mkdir(parents=True, exist_ok=True)
-        yield write
+    def __enter__(self) -> "Output":
+        if self._logs is not None and _PROCESS not in self._logs:
+            pathlib.Path(self._logs).mkdir(parents=True, exist_ok=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        stopping = signal.SIGINT, signal.SIGTERM
+        before = {number: signal.signal(number, signal.SIG_DFL) for number in stopping}
+        self._tasks.put(None)
+        self._thread.join()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def write(self, process: object, stream: int, text: str, shown: Callable[[], None]) -> None:
+        """Shows and logs a process's line, then calls `shown`; returns at once."""
+        self._tasks.put(functools.partial(self._write, process, stream, text, shown))
+
+    def report(self, text: str) -> None:
+        """Shows a line of this program; returns at once."""
+        self._tasks.put(functools.partial(show, sys.stderr, text))
+
+    def _work(self):
+        with contextlib.ExitStack() as stack:
+            self._stack = stack
+            while (task := self._tasks.get()) is not None:
+                task()
+
+    def _write(self, process, stream, text, shown):
+        show(sys.stderr if stream == _STANDARD_ERROR else sys.stdout, f"[{process}] {text}")
+        if self._logs is not None:
+            if process not in self._files:
+                log = _Log(self._logs, process)
+                self._files[process] = self._stack.enter_context(contextlib.closing(log))
+            self._files[process].write(text)
+        shown()
 
 
 class _Log:
