@@ -102,8 +102,8 @@ def advise(
     Args:
         strategy: a `TernGradStrategy` over several processes that trained with `telemetry_freq`
             above 0.
-        bits_per_second: rate of the links. Default: measured in some tenths of a second, by a call
-            on all processes.
+        bits_per_second: rate of the links. Default: measured in a second, on slow links in less
+            than a minute, by a call on all processes.
         round_trip_seconds: round trip of the links, if `bits_per_second` is given. Default 0.
 
     Returns:
