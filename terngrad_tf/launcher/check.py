@@ -22,7 +22,7 @@ from terngrad_tf.launcher.nodes import (
 )
 
 _ANSWER_SECONDS = 20.0
-_SEND_SECONDS = 0.4
+_SEND_SECONDS = 0.2
 # Share of the median below which a link is slow.
 _SLOW_SHARE = 0.5
 _MUST_BE_ALIKE = ("terngrad_tf", "tensorflow", "keras")
@@ -79,7 +79,13 @@ class _Machine:
 
     def ask(self, question):
         """Returns the answer, or raises `LostError`."""
-        timer = threading.Timer(_ANSWER_SECONDS, self._process.kill)
+        late = threading.Event()
+
+        def give_up():
+            late.set()
+            self._process.kill()
+
+        timer = threading.Timer(_ANSWER_SECONDS, give_up)
         timer.start()
         try:
             self._process.stdin.write(json.dumps(question) + "\n")
@@ -91,6 +97,8 @@ class _Machine:
             pass  # it ended; its errors say why
         finally:
             timer.cancel()
+        if late.is_set():
+            raise LostError(f"{self.host}: no answer within {_ANSWER_SECONDS:.0f} s")
         self._process.stdin.close()
         errors = self._process.stderr.read().strip().splitlines()
         status = self._process.wait()
@@ -234,4 +242,9 @@ def _compare(found):
 
 
 def _mbit(bits_per_second):
-    return f"{round(1e-6 * bits_per_second, 1):,g}"
+    return f"{round(1e-6 * bits_per_second, mbit_digits(bits_per_second)):,g}"
+
+
+def mbit_digits(bits_per_second: float) -> int:
+    """Returns how many digits a rate in Mbit/s needs after the point."""
+    return 1 if bits_per_second >= 1e6 else 3

@@ -24,11 +24,14 @@ from terngrad_tf.version import __version__
 
 PACKAGES = ("tensorflow", "keras", "numpy")
 _CONNECT_SECONDS = 3.0
-_CHUNK = bytes(16384)
-# Small, so that sent bytes are soon received.
-_BUFFER_BYTES = 65536
+_PING_SECONDS = 1.0
 _PINGS = 10
+# Bytes of the first message; each is as many times longer than the one before.
+_FIRST_BYTES, _GROWTH = 1024, 4
+_MOST_BYTES = 1 << 30
+_CHUNK = bytes(65536)
 _PING, _MEASURE = b"p", b"m"
+_SIZE_BYTES = 4
 
 
 def describe() -> dict[str, Any]:
@@ -79,35 +82,46 @@ def _answer(connection):
                 connection.sendall(_PING)
             if kind != _MEASURE:
                 return
-            count, start = 0, time.perf_counter()
-            while received := connection.recv(_BUFFER_BYTES):
-                count += len(received)
-            seconds = time.perf_counter() - start
-            connection.sendall(json.dumps([count, seconds]).encode())
+            while size := int.from_bytes(connection.recv(_SIZE_BYTES, socket.MSG_WAITALL), "big"):
+                while size > 0:
+                    received = len(connection.recv(min(size, len(_CHUNK))))
+                    size -= received or size
+                connection.sendall(_MEASURE)
         except OSError:
             return  # the other end is gone
 
 
 def reach(host: str, port: int, seconds: float) -> tuple[float, float]:
-    """Returns the minimum seconds of a round trip to a listening machine, and bits per second."""
+    """Returns the minimum seconds of a round trip to a listening machine, and bits per second.
+
+    Messages grow until one takes longer than `seconds` and several round trips.
+    """
     with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as connection:
         connection.settimeout(10 * _CONNECT_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-        round_trips = []
-        for _ in range(_PINGS):
-            start = time.perf_counter()
-            connection.sendall(_PING)
-            if connection.recv(1) != _PING:
-                raise OSError(None, "another program answers there")
-            round_trips.append(time.perf_counter() - start)
+        begin, round_trips = time.perf_counter(), []
+        while len(round_trips) < _PINGS and time.perf_counter() < begin + _PING_SECONDS:
+            round_trips.append(_answered(connection, _PING, 0))
+        round_trip = min(round_trips)
         connection.sendall(_MEASURE)
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            connection.sendall(_CHUNK)
-        connection.shutdown(socket.SHUT_WR)
-        count, taken = json.loads(connection.recv(4096))
-    return min(round_trips), 8 * count / taken
+        size = _FIRST_BYTES
+        while True:
+            header = size.to_bytes(_SIZE_BYTES, "big")
+            taken = max(_answered(connection, header, size) - round_trip, 1e-6)
+            if taken > max(seconds, 4 * round_trip) or size * _GROWTH > _MOST_BYTES:
+                return round_trip, 8 * size / taken
+            size *= _GROWTH
+
+
+def _answered(connection, header, size):
+    """Seconds until the answer to a header and `size` bytes."""
+    start = time.perf_counter()
+    connection.sendall(header)
+    for left in range(size, 0, -len(_CHUNK)):
+        connection.sendall(_CHUNK[:left])
+    if connection.recv(1) not in (_PING, _MEASURE):
+        raise OSError(None, "another program answers there")
+    return time.perf_counter() - start
 
 
 def answer(question: dict[str, Any]) -> dict[str, Any]:

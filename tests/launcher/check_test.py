@@ -4,12 +4,14 @@ import dataclasses
 import pathlib
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 import tensorflow as tf
+from absl.testing import parameterized
 
 from terngrad_tf.bin.command import check as check_command
-from terngrad_tf.launcher import check
+from terngrad_tf.launcher import check, probe
 from terngrad_tf.launcher import hosts as launcher_hosts
 from tests.launcher import hosts
 
@@ -19,7 +21,47 @@ TOLD = {
 }
 
 
-class CheckTest(tf.test.TestCase):
+class _Link:
+    """Instead of a socket to a listening machine: messages take simulated seconds."""
+
+    def __init__(self, bits_per_second, delay):
+        self._bits_per_second, self._delay = bits_per_second, delay
+        self._sent, self.now = 0, 0.0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def settimeout(self, seconds):
+        pass
+
+    def setsockopt(self, *_):
+        pass
+
+    def sendall(self, data):
+        self._sent += len(data)
+
+    def recv(self, size):
+        self.now += self._delay + 8 * (100 + self._sent) / self._bits_per_second
+        self._sent = 0
+        return probe._PING[:size]
+
+
+class CheckTest(parameterized.TestCase, tf.test.TestCase):
+    @parameterized.product(bits_per_second=(2e3, 3e4, 1e6, 1e8, 1e10), delay=(2e-5, 0.02, 0.2))
+    def test_links_of_any_rate_and_delay_are_measured_in_time(self, bits_per_second, delay):
+        link = _Link(bits_per_second, delay)
+        with (
+            mock.patch.object(probe.socket, "create_connection", return_value=link),
+            mock.patch.object(probe.time, "perf_counter", lambda: link.now),
+        ):
+            round_trip, measured = probe.reach("host2", 2222, check._SEND_SECONDS)
+        self.assertAllClose(measured, bits_per_second, rtol=0.1)
+        self.assertAllClose(round_trip, delay + 808 / bits_per_second, rtol=0.01)
+        self.assertLess(link.now, check._ANSWER_SECONDS)
+
     def test_machines_links_and_faults(self):
         folder = pathlib.Path(self.get_temp_dir()) / "hosts"
         folder.mkdir()

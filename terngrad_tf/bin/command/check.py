@@ -11,7 +11,7 @@ from slim_data.common.captured_stderr import capture_stderr
 from terngrad_tf.bin.command import remote_options
 from terngrad_tf.common.arguments import shown
 from terngrad_tf.launcher import parse_hosts
-from terngrad_tf.launcher.check import check
+from terngrad_tf.launcher.check import check, mbit_digits
 
 PROGRAM = "terngrad check"
 STATUS_FAULT = 1
@@ -101,7 +101,7 @@ def _table(found):
         if link.failure is None:
             yield (
                 f"{link.source:{width}} -> {link.target:{width}}"
-                f"  {1e-6 * link.bits_per_second:8.1f} Mbit/s"
+                f"  {1e-6 * link.bits_per_second:8.{mbit_digits(link.bits_per_second)}f} Mbit/s"
                 f"  {1e3 * link.round_trip:6.2f} ms round trip"
             )
 
