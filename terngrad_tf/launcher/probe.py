@@ -76,7 +76,7 @@ def listen(port: int) -> None:
 
 def _answer(connection):
     with connection:
-        connection.settimeout(10 * _CONNECT_SECONDS)
+        connection.settimeout(5 * _CONNECT_SECONDS)
         try:
             while (kind := connection.recv(1)) == _PING:
                 connection.sendall(_PING)
@@ -97,7 +97,7 @@ def reach(host: str, port: int, seconds: float) -> tuple[float, float]:
     Messages grow until one takes longer than `seconds` and several round trips.
     """
     with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as connection:
-        connection.settimeout(10 * _CONNECT_SECONDS)
+        connection.settimeout(5 * _CONNECT_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         begin, round_trips = time.perf_counter(), []
         while len(round_trips) < _PINGS and time.perf_counter() < begin + _PING_SECONDS:
@@ -107,7 +107,12 @@ def reach(host: str, port: int, seconds: float) -> tuple[float, float]:
         size = _FIRST_BYTES
         while True:
             header = size.to_bytes(_SIZE_BYTES, "big")
-            taken = max(_answered(connection, header, size) - round_trip, 1e-6)
+            try:
+                taken = max(_answered(connection, header, size) - round_trip, 1e-6)
+            except TimeoutError:
+                raise OSError(
+                    f"a connection exists, but {size:,} bytes do not arrive; is the MTU too large?"
+                ) from None
             if taken > max(seconds, 4 * round_trip) or size * _GROWTH > _MOST_BYTES:
                 return round_trip, 8 * size / taken
             size *= _GROWTH
@@ -120,7 +125,7 @@ def _answered(connection, header, size):
     for left in range(size, 0, -len(_CHUNK)):
         connection.sendall(_CHUNK[:left])
     if connection.recv(1) not in (_PING, _MEASURE):
-        raise OSError(None, "another program answers there")
+        raise OSError("another program answers there")
     return time.perf_counter() - start
 
 

@@ -22,7 +22,7 @@ from terngrad_tf.common.arguments import is_integer
 from terngrad_tf.common.strict_json import parse_json
 from terngrad_tf.launcher import agent
 from terngrad_tf.launcher.hosts import Host
-from terngrad_tf.launcher.nodes import Event, LostError, clock_remark
+from terngrad_tf.launcher.nodes import SILENCE_SECONDS, Event, LostError, clock_remark
 from terngrad_tf.launcher.output.window import size_of
 from terngrad_tf.version import __version__
 
@@ -305,11 +305,17 @@ def _shut(connection):
 
 
 def _keep_alive(connection):
-    """Lets the system detect within 20 s that the other end has silently disappeared."""
+    """Lets the system detect within 20 s that the other end has silently disappeared.
+
+    Keep-alive probes need a silent connection; after a message, the user timeout counts.
+    """
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+    connection.setsockopt(
+        socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * SILENCE_SECONDS)
+    )
 
 
 def _send(stream, message):

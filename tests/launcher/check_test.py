@@ -102,6 +102,18 @@ class CheckTest(parameterized.TestCase, tf.test.TestCase):
         self.assertStartsWith(faults[0], "fault: 10.92.0.99: ssh failed: ")
         self.assertStartsWith(faults[1], f"fault: {second} cannot listen on port 2222: Address al")
 
+    def test_what_fails_at_the_other_end_is_one_line(self):
+        lost = _Link(1e9, 0.0)
+        lost.sendall = mock.Mock(side_effect=[*[None] * probe._PINGS, None, None, TimeoutError])
+        strange = _Link(1e9, 0.0)
+        strange.recv = lambda size: b"H"
+        for link, reason in (
+            (lost, "a connection exists, but 1,024 bytes do not arrive; is the MTU too large?"),
+            (strange, "another program answers there"),
+        ):
+            with mock.patch.object(probe.socket, "create_connection", return_value=link):
+                self.assertEqual(probe.answer({"reach": ["host2", 2222, 0.1]}), {"failed": reason})
+
     def test_differences_are_reported(self):
         found = check.Findings()
         found.machines = {

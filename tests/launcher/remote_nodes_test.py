@@ -24,6 +24,17 @@ WRONG = (
 
 
 class TokenTest(unittest.TestCase):
+    def test_both_ends_notice_within_seconds_that_a_message_does_not_arrive(self):
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            listener = remote_nodes.Listener(sock, 2, TOKEN)
+            address = sock.getsockname()
+            own, _ = remote_nodes._connect(address, 1, "", [1], TOKEN, 60.0, print)
+            other, *_ = listener.wait(1, 60.0)
+            for connection in (own, other):
+                with connection:
+                    limit = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+                    self.assertEqual(limit, 20_000)
+
     def test_a_stranger_who_saw_a_meeting_cannot_repeat_it(self):
         with (
             socket.create_server(("127.0.0.1", 0)) as real,
