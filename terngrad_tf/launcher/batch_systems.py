@@ -7,7 +7,7 @@ from collections.abc import Mapping
 # Port range, indexed by the job's number.
 _FIRST_PORT = 20000
 _NUM_PORTS = 10000
-_BRACKETS = re.compile(r"([^,\[]+)\[([0-9]+)[^\]]*\](.*?)(?:,|$)")
+_BRACKETS = re.compile(r"\[([0-9]+)[^\]]*\]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +70,7 @@ def first_host(nodes: str) -> str:
         >>> first_host("gpu[01-04,07],login")
         'gpu01'
     """
-    match = _BRACKETS.match(nodes)
-    return match[1] + match[2] + match[3] if match else nodes.split(",")[0]
+    return _BRACKETS.sub(r"\1", nodes).split(",")[0]
 
 
 def kubernetes_node(environment: Mapping[str, str], host_name: str) -> int | None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from terngrad_tf.common import tokens
+from terngrad_tf.common.addresses import first_twice
 from terngrad_tf.launcher.nodes import SILENCE_SECONDS, LostError, Node, wait_seconds
 from terngrad_tf.launcher.output.window import REPORTED_BYTES, size_of
 from terngrad_tf.launcher.supervisor import STATUS_NEWCOMERS
@@ -158,6 +159,7 @@ class Coordinator:
         while True:
             try:
                 self._open_all()
+                self._check_addresses()
             except LostError as error:
                 return STATUS_NODE, str(error)
             except _ToldError as error:
@@ -212,6 +214,14 @@ class Coordinator:
                 time.sleep(_RETRY_SECONDS)
         # The order decides who is the chief.
         self._open.sort(key=self._nodes.index)
+
+    def _check_addresses(self):
+        places = [node.address(slot) for node in self._open for slot in range(node.slots)]
+        if twice := first_twice(places):
+            raise LostError(
+                f"two machines have the address {twice} for the others; give each a --name of its"
+                " own, under which the others reach it"
+            )
 
     def _try_all(self, nodes):
         """Opens machines; returns each one's error, or None."""

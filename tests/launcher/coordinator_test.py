@@ -1,4 +1,7 @@
-"""The coordinator loses machines that are silent, and only these, and waits for no terminal."""
+"""The coordinator loses machines that are silent, and only these, and waits for no terminal.
+
+Machines must have different addresses.
+"""
 
 import io
 import itertools
@@ -11,7 +14,7 @@ from unittest import mock
 import pytest
 
 from terngrad_tf.launcher import coordinator, machines
-from terngrad_tf.launcher.coordinator import STATUS_PEER, Coordinator, Plan
+from terngrad_tf.launcher.coordinator import STATUS_NODE, STATUS_PEER, Coordinator, Plan
 from terngrad_tf.launcher.output.logs import Output
 
 
@@ -59,6 +62,15 @@ class SilenceTest(unittest.TestCase):
         hours, clock = itertools.count(0, 3600), time.monotonic
         with mock.patch.object(coordinator.time, "monotonic", lambda: clock() + next(hours)):
             self.assertEqual(_run(2), (0, None))
+
+
+class SameAddressTest(unittest.TestCase):
+    def test_two_machines_of_one_name_are_refused(self):
+        plan = Plan(command=["true"], folder="/")
+        nodes = [_Machine(0.1), _Machine(0.1)]
+        status, line = Coordinator(plan, nodes, lambda *_: None, lambda _: None).run()
+        self.assertEqual(status, STATUS_NODE)
+        self.assertRegex(line, "^two machines have the address far:2222 for the others; give each")
 
 
 class _Terminal(io.StringIO):

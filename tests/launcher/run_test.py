@@ -540,7 +540,10 @@ class PlacesTest(tf.test.TestCase):
             batch_systems.slurm_place({k: v for k, v in variables.items() if "JOB" not in k})
         with self.assertRaisesRegex(ValueError, "SLURM_NTASKS must be a number of 0 or more"):
             batch_systems.slurm_place(variables | {"SLURM_NTASKS": "2(x2)"})
-        for nodes, host in (("a,b", "a"), ("a[1,3]", "a1"), ("a[1-2]-ib,b", "a1-ib"), ("a", "a")):
+        for nodes, host in (
+            *(("a,b", "a"), ("a[1,3]", "a1"), ("a[1-2]-ib,b", "a1-ib"), ("a", "a")),
+            *(("rack[1-2]-[07,09],b", "rack1-07"), ("a,b[1-2]", "a")),
+        ):
             self.assertEqual(batch_systems.first_host(nodes), host)
 
     def test_kubernetes(self):
