@@ -249,6 +249,14 @@ class DiLoCo(interface.LocalStepsOptimizer):
         return int(self._steps_of_round.numpy())
 
     @property
+    def steps_of_last_round(self) -> int:
+        """Steps of `fit` before the last exchange, with `sync_seconds`; 0 before one.
+
+        `fit` may end a round early, so these may be fewer than planned.
+        """
+        return self._schedule.steps_of_last_round
+
+    @property
     def num_own_steps(self) -> int:
         """Steps that the replicas of this process took."""
         return self._schedule.num_own_steps

@@ -150,6 +150,7 @@ class PacedSteps(FitSchedule):
         planned = self._plan.after(max(1, int(found[0][0])))
         for counts, (_, examples, total) in zip(counts_of_replicas, found, strict=True):
             counts.assign([planned, examples, total])
+        self.steps_of_last_round = int(self._steps.numpy())
         with self._updates.strategy.scope():
             self._exchange()
         self._since = None

@@ -17,10 +17,14 @@ class Schedule:
 
     `StepSchedule` exchanges after fixed numbers of steps, `MeasuredSteps` after a measured number,
     `PacedSteps` after fixed times. Each step raises `iterations` by 1.
+
+    Attributes:
+        steps_of_last_round: steps of `fit` before the last exchange of `PacedSteps`; 0 before one.
     """
 
     def __init__(self, iterations: keras.Variable) -> None:
         self._iterations: Any = iterations
+        self.steps_of_last_round = 0
 
     @property
     def num_own_steps(self) -> int:

@@ -103,13 +103,16 @@ def without_statistics(variables: Sequence[Any], model: keras.Model) -> Sequence
 def mean_traffic(
     strategy: TernGradStrategy, optimizer: keras.optimizers.Optimizer
 ) -> Callable[[int], Traffic | None]:
-    """Returns a function from the number of steps to the next step's mean `Traffic`."""
+    """Returns a function from the number of steps to the next step's mean `Traffic`.
+
+    With `sync_seconds`, the mean over the steps before the last exchange.
+    """
     local: Any = local_steps_optimizer(optimizer)
     if local is None:
         return strategy.traffic_of
 
     def of_step(step):
-        interval = local.sync_every or local.steps_of_round
+        interval = local.sync_every or max(1, local.steps_of_last_round)
         traffic = strategy.traffic_of(step // interval, local.groups)
         if traffic is None:
             return None

@@ -4,13 +4,17 @@ import contextlib
 import io
 import sys
 
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import slim_data
+import terngrad_tf
 from terngrad_tf import training
 from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.logs import report
+from terngrad_tf.training.optimization import local_steps
 from tests import runs
 
 
@@ -126,6 +130,21 @@ class LocalStepsTest(tf.test.TestCase):
         self.train("synchronous", 2, sync_every=0)
         with self.assertRaisesRegex(UserError, r"with the sync_every of this one, 4 \(fine_tune"):
             self.train("other", 8, pretrained_model_checkpoint_path=str(self.root / "synchronous"))
+
+
+class TrafficTest(tf.test.TestCase):
+    def test_a_round_by_time_that_ends_early_counts_with_the_steps_that_it_had(self):
+        strategy = terngrad_tf.TernGradStrategy(2)
+        with strategy.scope():
+            model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+            model.compile(terngrad_tf.DiLoCo("sgd", sync_seconds=1e4), "mse")
+        # Rounds of 1, 1 and 4 steps; the fourth, of 16, ends after 2.
+        model.fit(np.ones([16, 3]), np.ones([16, 1]), batch_size=2, verbose=0)
+        self.assertEqual(model.optimizer.steps_of_last_round, 2)
+        self.assertGreater(model.optimizer.steps_of_round, 2)
+        mean = local_steps.mean_traffic(strategy, model.optimizer)(8)
+        self.assertEqual(mean.received_bytes, strategy.traffic.received_bytes / 2)
+        self.assertEqual(mean.float32_bytes, strategy.traffic.float32_bytes)
 
 
 if __name__ == "__main__":
