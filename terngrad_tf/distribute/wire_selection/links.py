@@ -13,11 +13,11 @@ from terngrad_tf.distribute.exchange.traffic import WORD_BYTES, ring_bytes
 
 # In floats; no larger message follows one that takes much longer than the smallest.
 _SIZES = (500, 4_000, 32_000, 256_000, 2_000_000)
-_LONG_SECONDS, _LONG_SHARE = 0.25, 2.0
+_LONG_SECONDS, _LONG_SHARE = 0.07, 2.0
 # Calls that should take longer are not repeated.
 _REPEATED_SECONDS = 4.0
 _REPEATS = 3
-_TOLD_SECONDS = 5.0
+_TOLD_SECONDS = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
