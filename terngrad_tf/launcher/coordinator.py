@@ -220,7 +220,7 @@ class Coordinator:
         if twice := first_twice(places):
             raise LostError(
                 f"two machines have the address {twice} for the others; give each a --name of its"
-                " own, under which the others reach it"
+                " own, under which the others reach it, or give -np 2 to a single machine"
             )
 
     def _try_all(self, nodes):

@@ -141,7 +141,9 @@ class OneMachineTest(tf.test.TestCase):
         self.assertEqual(result(process, 60)[2], -signal.SIGKILL)
 
     def test_a_lost_machine_0_has_the_status_of_a_lost_machine(self):
-        cluster = ("--nodes", "2", "--chief", f"127.0.0.1:{hosts.free_port()}", "--node")
+        cluster = ("--nodes", "2", "--chief", f"127.0.0.1:{hosts.free_port()}")
+        # Machines need different addresses.
+        cluster += ("--name", "localhost", "--node")
         first, second = (start(*cluster, node, SCRIPT, "wait") for node in "01")
         for process in (first, second):
             read_until(process, "ready", 1)
