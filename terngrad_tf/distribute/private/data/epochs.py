@@ -143,7 +143,7 @@ class AgreedOrderAdapter(PyDatasetAdapter):
     """Keras' adapter of a `PyDataset`, with an order from a separate generator.
 
     Processes may draw other numbers from Python's generator, which Keras uses. `generator` has the
-    same state on all.
+    same state on all; Python's advances with it until the program draws from that.
     """
 
     def __init__(self, stock: PyDatasetAdapter, generator: random.Random):
@@ -155,7 +155,11 @@ class AgreedOrderAdapter(PyDatasetAdapter):
     def agreed_order(self) -> list[int]:
         """Returns the positions of all batches in a new order."""
         order = list(range(self.py_dataset.num_batches))
+        continues_pythons = self._generator.getstate() == random.getstate()
         self._generator.shuffle(order)
+        if continues_pythons:
+            # The next `fit` begins where this one ends.
+            random.setstate(self._generator.getstate())
         return order
 
     def _finite_generator(self):

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
 
 from terngrad_tf.distribute import TernGradStrategy
-from terngrad_tf.distribute.private.data import agreed_seeds, pipelines, shuffled_arrays
+from terngrad_tf.distribute.private.data import agreed_seeds, epochs, pipelines, shuffled_arrays
 
 
 def values(dataset):
@@ -114,6 +115,50 @@ class ShuffledArraysTest(tf.test.TestCase):
                 ):
                     rows = [rows_of(array)[place] for place in places.numpy()]
                     self.assertEqual(np.array(rows).tolist(), np.array(rows_of(part)).tolist())
+
+
+class Places(keras.utils.PyDataset):
+    """Nine batches, each of its own place."""
+
+    def __len__(self):
+        return 9
+
+    def __getitem__(self, place):
+        return np.array([place])
+
+
+class AgreedOrderTest(tf.test.TestCase):
+    def orders(self, adapt, workers, between=lambda: None):
+        """Orders of two trainings of two epochs each, which begin with Python's generator."""
+        random.seed(7)
+        orders = []
+        for _ in range(2):
+            adapter = adapt(PyDatasetAdapter(Places(workers=workers), shuffle=True))
+            batches = adapter.get_tf_dataset()
+            for _ in range(2):
+                adapter.on_epoch_begin()
+                orders.append([int(x[0][0]) for x in batches.as_numpy_iterator()])
+                adapter.on_epoch_end()
+                between()
+        return orders
+
+    def agreed(self, adapter):
+        generator = random.Random()
+        generator.setstate(random.getstate())
+        return epochs.AgreedOrderAdapter(adapter, generator)
+
+    def test_orders_are_those_of_keras_in_every_training(self):
+        for workers in (1, 2):
+            stock = self.orders(lambda adapter: adapter, workers)
+            self.assertEqual(self.orders(self.agreed, workers), stock)
+            self.assertLen(set(map(tuple, stock)), 4)
+
+    def test_numbers_that_the_program_draws_do_not_change_a_trainings_order(self):
+        drawn = []
+        found = self.orders(self.agreed, 1, lambda: drawn.append(random.random()))
+        self.assertEqual(found[:2], self.orders(self.agreed, 1)[:2])
+        self.assertLen(set(map(tuple, found)), 4)
+        self.assertLen(set(drawn), 4)
 
 
 class PipelinesTest(tf.test.TestCase):
