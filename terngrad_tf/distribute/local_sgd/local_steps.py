@@ -173,6 +173,11 @@ class DiLoCo(interface.LocalStepsOptimizer):
             self._schedule = self._make_schedule(weights, copies, counts, left)
             self.claim_weights()
 
+    @property
+    def local_weights(self) -> Any:
+        """The replicas' own values of the weights; None before `build`."""
+        return self._views
+
     def claim_weights(self) -> None:
         """Takes the weights over from another `DiLoCo` that was built for them."""
         self._strategy.extended.add_local_weights(self._views)

@@ -9,6 +9,11 @@ import keras
 class LocalStepsOptimizer(keras.optimizers.Optimizer):
     """Base of optimizers whose steps are a replica's own until an exchange."""
 
+    @property
+    def local_weights(self) -> Any:
+        """The replicas' own values of the weights; None before `build`."""
+        raise NotImplementedError
+
     def claim_weights(self) -> None:
         """Registers the replicas' own weights for this optimizer alone."""
         raise NotImplementedError

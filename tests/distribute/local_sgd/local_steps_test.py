@@ -30,6 +30,31 @@ WORKER = pathlib.Path(__file__).with_name("local_steps_worker.py")
 SGD = keras.optimizers.SGD
 
 
+class Adversaries(keras.Model):
+    """Two networks, each with an optimizer of its own, which are attributes of the model."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.nets = [network(), network()]
+        self.optimizers = {"of nets": [make() for _ in self.nets]}
+        for optimizer, net in zip(self.optimizers["of nets"], self.nets, strict=True):
+            optimizer.build(net.trainable_variables)
+
+    def call(self, x):
+        return self.nets[0](x)
+
+    def train_step(self, batch):
+        x, y = batch
+        with tf.GradientTape(persistent=True) as tape:
+            first, second = (net(x, training=True) for net in self.nets)
+            losses = [self.compute_loss(y=p, y_pred=first - second) for p in (y, -y)]
+        steps = zip(self.optimizers["of nets"], self.nets, losses, strict=True)
+        for optimizer, net, loss in steps:
+            gradients = tape.gradient(loss, net.trainable_variables)
+            optimizer.apply(gradients, net.trainable_variables)
+        return {"loss": losses[0]}
+
+
 class EqualsTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
     """Numbers with float exchanges."""
 
@@ -320,6 +345,30 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
 
         in_step, after = model(4), model(100)
         self.assertAllClose(in_step.get_weights(), after.get_weights(), rtol=1e-5, atol=1e-6)
+
+    def test_a_model_that_holds_its_optimizers(self):
+        # Both replicas learn from the same examples, and the epoch ends between two exchanges.
+        x, y = ([np.tile(part, [2, 1]) for part in np.split(array, 3)] for array in data(12))
+        x, y = np.concatenate(x), np.concatenate(y)
+
+        def weights(strategy, make):
+            with strategy.scope():
+                model = Adversaries(make)
+                model.compile(loss="mse")
+            model.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+            trained = model.get_weights()
+            # Keras' own step trains all weights with `model.optimizer`, whatever else it holds.
+            net = model.nets[0]
+            net.former = model.optimizers["of nets"][0]
+            with strategy.scope():
+                net.compile(SGD(0.1), "mse")
+            net.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+            return trained + net.get_weights()
+
+        strategy = terngrad_tf.TernGradStrategy(num_nodes=2, grad_bits=32)
+        local = weights(strategy, lambda: DiLoCo(SGD(0.1), 100, outer=SGD(1.0)))
+        plain = weights(tf.distribute.get_strategy(), lambda: SGD(0.1))
+        self.assertAllClose(local, plain, rtol=1e-5, atol=1e-6)
 
     def test_a_custom_loop(self):
         strategy = terngrad_tf.TernGradStrategy(num_nodes=2, grad_bits=32)

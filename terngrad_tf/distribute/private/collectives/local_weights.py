@@ -16,7 +16,10 @@ import tensorflow as tf
 from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.steps.contexts import evaluates
-from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
+from terngrad_tf.distribute.steps.local_steps_optimizer import (
+    LocalStepsOptimizer,
+    local_steps_optimizer,
+)
 from terngrad_tf.distribute.steps.message_guard import MessageGuard
 
 
@@ -130,9 +133,11 @@ class LocalStepReplicas(LocalReplicas):
         self.end_local_weights(weights.variables)
         self._local_weights.add(weights)
 
-    def end_local_weights(self, variables: Sequence[Any]) -> None:
-        """Drops the own values of these distributed variables."""
-        for weights in list(self._local_weights):
+    def end_local_weights(
+        self, variables: Sequence[Any], kept: Sequence[LocalWeights] = ()
+    ) -> None:
+        """Drops the own values of these distributed variables, but for those to be `kept`."""
+        for weights in set(self._local_weights).difference(kept):
             if weights.holds_any(variables):
                 self._local_weights.discard(weights)
 
@@ -180,10 +185,30 @@ class LocalStepReplicas(LocalReplicas):
         self._assign_means(written, group, shares)
 
 
+def held_optimizers(model: keras.Model) -> list[LocalStepsOptimizer]:
+    """Returns the optimizers of local steps whose weights replicas train now.
+
+    They are attributes of the model or its layers, also in lists and dicts.
+    """
+    extended = model.distribute_strategy.extended
+    if not getattr(extended, "takes_local_steps", False):
+        return []
+    found = _held(vars(layer) for layer in model._flatten_layers())
+    distinct = {id(one): one for one in found}.values()
+    return [one for one in distinct if extended.has_local_weights(one.local_weights)]
+
+
+def _held(values):
+    for value in values:
+        if isinstance(value, list | tuple | dict):
+            yield from _held(value.values() if isinstance(value, dict) else value)
+        elif (optimizer := local_steps_optimizer(value)) is not None:
+            yield optimizer
+
+
 @patch(keras.callbacks.CallbackList, "on_test_begin", "on_epoch_end")
 def _synchronize_first(stock, self, *args, **kwargs):
     """Exchanges the changes of an epoch's last steps before evaluation and callbacks."""
-    optimizer = local_steps_optimizer(getattr(self.model, "optimizer", None))
-    if optimizer is not None:
+    for optimizer in held_optimizers(self.model) if self.model else ():
         optimizer.synchronize()
     return stock(self, *args, **kwargs)

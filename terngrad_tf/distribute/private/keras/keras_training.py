@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 
 from terngrad_tf.common.last_line import is_interrupt
+from terngrad_tf.distribute.private.collectives.local_weights import held_optimizers
 from terngrad_tf.distribute.private.data.epochs import first_batch
 from terngrad_tf.distribute.private.keras.step_results import (
     averaged,
@@ -184,7 +185,10 @@ def _choose_weights(model):
     local = local_steps_optimizer(model.optimizer)
     if local is None:
         weights = [variable.value for variable in model.trainable_variables]
-        model.distribute_strategy.extended.end_local_weights(weights)
+        # Keras' own step trains all of them with `model.optimizer`.
+        held = held_optimizers(model) if has_own_step(model, "train") else ()
+        kept = [optimizer.local_weights for optimizer in held]
+        model.distribute_strategy.extended.end_local_weights(weights, kept)
         return
     if not local.built:
         # Otherwise the traced step would train the shared weights.
