@@ -20,7 +20,8 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
     the sequence; a repeated step replaces its file.
 
     With `per_epoch` p, and epochs counted from `start_epoch`, the j-th snapshot is taken at the end
-    of the step that completes j / p epochs.
+    of the step that completes j / p epochs. With `DiLoCo`, a snapshot within an epoch holds the
+    weights of the last exchange.
 
     Example:
         >>> model.fit(x, y, epochs=6, verbose=0, callbacks=[
@@ -96,6 +97,7 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         self._epoch = 0
         self._done = 0
         self._step = 0
+        self._saved_step: int | None = None
         self._is_checked = False
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -134,7 +136,14 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
             self._save()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Takes the snapshot of an epoch of unknown length."""
+        """Takes the snapshot of an epoch of unknown length.
+
+        Also replaces that of the epoch's last step if optimizers have exchanged changes since.
+        """
+        if self._saved_step == self._optimizer_step():
+            extended: Any = self.model.distribute_strategy.extended
+            if getattr(extended, "takes_local_steps", False):
+                self._save()
         if epoch < self._start_epoch or self._every_steps is not None:
             return
         if self._epoch_steps is not None or self._steps_per_epoch():
@@ -188,7 +197,8 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         is_chief = getattr(model.distribute_strategy.extended, "should_checkpoint", True)
         if not is_chief and not self._every_process:
             return
-        snapshot_files.save_snapshot(model, self._directory, self._optimizer_step())
+        self._saved_step = self._optimizer_step()
+        snapshot_files.save_snapshot(model, self._directory, self._saved_step)
         if self._keep_max is not None:
             for path in snapshot_files.find_snapshots(self._directory)[: -self._keep_max]:
                 path.unlink()

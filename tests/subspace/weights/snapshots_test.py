@@ -12,6 +12,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import terngrad_tf
 from terngrad_tf.subspace import (
     SnapshotCheckpoint,
     average_snapshots,
@@ -213,6 +214,25 @@ class SnapshotCheckpointTest(SnapshotTestCase):
         self.assertEqual(self.steps(), [6, 12, 18, 24])
         after = [os.stat(path).st_mtime_ns for path in snapshot_files.find_snapshots(self.folder)]
         self.assertEqual([a == b for a, b in zip(times, after, strict=True)], [1, 1, 0, 0])
+
+    def test_local_steps_are_exchanged_before_the_snapshot_of_an_epoch(self):
+        strategy = terngrad_tf.TernGradStrategy(num_nodes=2, grad_bits=32)
+        with strategy.scope():
+            model = build()
+            local = terngrad_tf.DiLoCo(keras.optimizers.SGD(0.1), sync_every=100)
+            model.compile(local, "sparse_categorical_crossentropy")
+        weights = []
+        after = keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: weights.append(flat(model))
+        )
+        callbacks = [SnapshotCheckpoint(self.folder), after]
+        model.fit(*data(), batch_size=8, epochs=2, verbose=0, callbacks=callbacks)
+        self.assertNotAllEqual(*weights)
+        for snapshot, expected in zip(
+            snapshot_files.open_snapshots(self.folder), weights, strict=True
+        ):
+            restore_snapshot(model, snapshot.path)
+            np.testing.assert_array_equal(flat(model), expected)
 
     def test_keep_max_removes_the_oldest_snapshots_and_nothing_else(self):
         (self.folder / "notes.txt").touch()
