@@ -111,6 +111,7 @@ class TablesTest(unittest.TestCase):
         self.assertEqual(tables.best_rate(rows, 2, "local_32"), 0.01)
         self.assertIn("| 10 Mbit/s | 1.6 | 2.0 | 0.5 |", tables.checks(rows, 0.85))
 
+    @pytest.mark.slow
     def test_page_and_picture_show_the_figures_of_the_benchmark(self):
         rows = measured()
         links = tables.measured_links(rows, 2)

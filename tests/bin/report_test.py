@@ -264,6 +264,7 @@ class ReportTest(tf.test.TestCase):
             self.assertRegex(err, f"^report: error: {rule}")
         self.assertEqual(os.listdir(folder), ["damaged"])
 
+    @pytest.mark.slow
     def test_a_full_disk_has_its_own_status(self):
         with small_disk(self, 64) as folder:
             output = f"{folder}/report.html"

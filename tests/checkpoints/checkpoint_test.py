@@ -73,6 +73,7 @@ class CheckpointTest(tf.test.TestCase):
         for one, other in zip(expected, got, strict=True):
             self.assertAllEqual(one, other)
 
+    @pytest.mark.slow
     def test_batch_norm_dropout_moving_averages_and_the_order_of_arrays_resume(self):
         self.assert_resumes(TernGradStrategy(2), "adam")
 
@@ -351,6 +352,7 @@ class FolderTest(tf.test.TestCase):
         Checkpoint(self.folder).load_weights(weights)
         self.assertAllEqual(weights.best, np.inf)
 
+    @pytest.mark.slow
     def test_local_steps_of_an_optimizer_that_a_model_holds_are_restored(self):
         def train():
             model = programs.make(TernGradStrategy(2), "local adversaries")

@@ -60,6 +60,7 @@ class ResumedDataTest(tf.test.TestCase):
     def test_training_that_began_at_a_later_epoch(self):
         self.assert_resumes("shuffled", (3, 7), initial_epoch=1)
 
+    @pytest.mark.slow
     def test_another_number_of_batches_at_once(self):
         self.assert_resumes("shuffled", (7,), resumed={"steps_per_execution": 3})
         # Without a strategy, Keras takes a step after the last batch, by one batch at a time alone.
@@ -72,6 +73,7 @@ class ResumedDataTest(tf.test.TestCase):
             with self.assertRaisesRegex(ValueError, f"{rule}{count}"):
                 self.assert_resumes("repeated", (stop,), resumed={"steps_per_execution": count})
 
+    @pytest.mark.slow
     def test_steps_that_read_past_the_end_of_an_epoch(self):
         self.assert_resumes("repeated", (4, 7), steps_per_execution=3)
 

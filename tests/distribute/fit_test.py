@@ -73,6 +73,7 @@ class FitTest(tf.test.TestCase):
         np.testing.assert_allclose(layer.moving_mean.numpy(), mean, rtol=1e-5)
         np.testing.assert_allclose(layer.moving_variance.numpy(), variance, rtol=1e-5)
 
+    @pytest.mark.slow
     def test_evaluate_counts_every_example_once(self):
         model = self.fit()
         x, y = data()
@@ -223,6 +224,7 @@ class FitTest(tf.test.TestCase):
             strategy.run(replica)
             self.assertAllEqual([v.numpy() for v in statistic.value.values], [call / 2] * 2)
 
+    @pytest.mark.slow
     def test_resume_from_each_kind_of_file_is_exact(self):
         # One batch holds all examples, so their order is the same in every run.
         examples = lambda: data(64)  # noqa: E731

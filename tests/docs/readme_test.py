@@ -74,6 +74,7 @@ def milliseconds(text, modes):
 
 
 class ReadmeTest(unittest.TestCase):
+    @pytest.mark.slow
     def test_the_example_trains_with_the_new_lines_and_without(self):
         with tempfile.TemporaryDirectory() as folder:
             results = forks.run_all(scripts_of_the_example(), pathlib.Path(folder))

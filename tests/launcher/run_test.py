@@ -296,6 +296,7 @@ class OneMachineTest(tf.test.TestCase):
         self.assertEqual(sum(line.count("x") for line in lines[1:]), 200_000)
         self.assertLess(max(map(len, lines)), 100_000)
 
+    @pytest.mark.slow
     def test_impossible_commands_are_one_line(self):
         token_file = os.path.join(self.get_temp_dir(), "token")
         pathlib.Path(token_file).write_text("short", encoding="utf-8")

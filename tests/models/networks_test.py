@@ -89,7 +89,7 @@ class NetworksTest(tf.test.TestCase, parameterized.TestCase):
         self.check_small(name)
 
     @parameterized.parameters(*(name for name in NETWORKS if name not in SHALLOW))
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_small_deep_it_starts_from_its_seed_decays_kernels_and_takes_a_step(self, name):
         self.check_small(name)
 

@@ -32,6 +32,7 @@ def rounded(width, levels):
 
 
 class RowsTest(tf.test.TestCase, parameterized.TestCase):
+    @pytest.mark.slow
     def test_rounding_is_unbiased_and_has_the_noise_of_a_rotated_block(self):
         self.check_rounding(1)
 

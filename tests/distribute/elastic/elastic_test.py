@@ -101,6 +101,7 @@ class ElasticTest(tf.test.TestCase):
         joined = [*self.all_join(0, 2), late.result(TIMEOUT_SECONDS)]
         self.assert_members(joined, (0, 1, 2), 3)
 
+    @pytest.mark.slow
     def test_workers_that_come_with_other_options_are_not_taken_in_and_learn_why(self):
         own = {"num_workers": 4, "options": {"rate": 0.1}}
         joined = self.all_join(0, 2, **own)

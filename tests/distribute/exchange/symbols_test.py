@@ -123,7 +123,7 @@ class ExchangeTest(tf.test.TestCase):
         for found in errors(changes):
             self.assertBetween(found, *TERNARY)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_other_codes_are_those_of_the_option(self):
         for options, bounds in (
             ({"grad_bits": 8}, (1e-6, 1e-3)),

@@ -94,11 +94,11 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
         self.assertBetween(np.mean(sums[0] == sums[1]), 0.4, 0.6)
 
     @parameterized.parameters("allgather", "allreduce", "auto")
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_finer_codes_take_the_other_wires_of_words(self, wire):
         self.check_sums(wire, quantization=Quantization(rotate=False, seed=4, grad_bits=3))
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_sums_of_many_members_travel_in_streams(self):
         kinds = [type(wires.choose("sparse", FOUR_MEGA, num, 1)) for num in (2, 4)]
         self.assertEqual(kinds, [Sparse, SparseSums])

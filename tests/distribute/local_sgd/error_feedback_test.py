@@ -96,7 +96,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
     def test_one_replica_trains_as_plain_keras(self):
         self.check_one_replica(BUDGET)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_one_replica_with_a_small_budget_trains_as_plain_keras(self):
         self.check_one_replica(0.1)
 
@@ -163,7 +163,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         self.check_nothing_is_lost(fragments=2, overlap=1)
 
     @parameterized.parameters({"fragments": 2}, {"overlap": 1}, {"overlap": 2})
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_in_turn_or_beside_steps_nothing_is_lost(self, **options):
         self.check_nothing_is_lost(**options)
 

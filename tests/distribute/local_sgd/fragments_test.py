@@ -93,7 +93,7 @@ class EqualsTest(parameterized.TestCase, tf.test.TestCase):
         self.check(2, 6, 2, 8)
 
     @parameterized.parameters((3, 3, 3, 4), (2, 16, 4, 12))
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_more_replicas_and_fragments_train_as_models_apart(self, *case):
         self.check(*case)
 
@@ -152,7 +152,7 @@ class TrafficTest(parameterized.TestCase, tf.test.TestCase):
     def test_a_part_travels_at_a_time(self):
         self.check_parts(1)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_a_part_of_floats_travels_at_a_time(self):
         self.check_parts(32)
 

@@ -85,10 +85,11 @@ class EqualsTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
         self.check_apart(2, 32, batch_norm=True)
 
     @parameterized.parameters(1, 3)
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_other_numbers_of_replicas_train_as_models_apart(self, num_replicas):
         self.check_apart(num_replicas, num_replicas + 1, batch_norm=True)
 
+    @pytest.mark.slow
     def test_a_step_follows_the_mean_over_a_replicas_own_examples(self):
         """As in several processes, which do not know each other's number of examples."""
         self.check_apart(2, 3, batch_norm=False, num_examples=41)
@@ -133,7 +134,7 @@ class EqualsTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
         adamw,
         lambda: DiLoCo(adamw(), 10, outer=nesterov(), fragments=2, overlap=1),
     )
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_with_other_optimizers_the_end_of_data_is_no_step(self, optimizer):
         self.check_unknown_length(optimizer)
 

@@ -208,6 +208,7 @@ class OptionsTest(parameterized.TestCase, tf.test.TestCase):
         first, second = GROUPS[2]
         self.assertEqual(changed, [[], [], first, [], second, [], first, [], second])
 
+    @pytest.mark.slow
     def test_the_outer_optimizer_gets_the_same_codes_and_noise(self):
         found = []
 

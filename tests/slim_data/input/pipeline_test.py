@@ -187,6 +187,7 @@ class PipelineTest(tf.test.TestCase):
         batch_size=st.sampled_from([1, 5, 8, 100]),
         pipelines=st.sampled_from([(1, 0), (2, 1), (5, 3)]),
     )
+    @pytest.mark.slow
     def test_a_stream_started_at_a_step_equals_the_rest_of_the_whole(
         self, start, batch_size, pipelines
     ):

@@ -87,6 +87,7 @@ class LocateCorruptRecordsTest(tf.test.TestCase):
         self.replace(samples.example(samples.png(), None))
         self.assert_named(4, "image/class/label")
 
+    @pytest.mark.slow
     def test_labels_out_of_range_are_named(self):
         for label in (-1, 10, 2**32 + 3):
             self.replace(samples.example(samples.png(), label))

@@ -118,6 +118,7 @@ class TrainerTest(tf.test.TestCase):
         logged = report.read_scalars(self.root / "whole")["loss/regularization"][20]
         self.assertAllClose(logged, expected, rtol=0.01)
 
+    @pytest.mark.slow
     def test_a_run_stopped_and_resumed_equals_the_run_that_was_not_stopped(self):
         for name in ("adam", "momentum"):
             whole, parts = f"whole-{name}", f"parts-{name}"

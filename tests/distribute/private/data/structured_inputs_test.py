@@ -121,6 +121,7 @@ def trained_on_windows(strategy=None):
 
 
 class StructuredInputsTest(tf.test.TestCase, parameterized.TestCase):
+    @pytest.mark.slow
     def test_shuffles_of_data_with_unknown_lengths_have_the_orders_of_plain_keras(self):
         keras.utils.set_random_seed(1)
         expected = trained_on_windows()

@@ -206,6 +206,7 @@ class OptimizersTest(parameterized.TestCase, tf.test.TestCase):
             step = gradient / (np.sqrt(oracle.less(gradient**2, noise)) + 1e-8)
             self.assertAllClose(weights[i], weights_of(shape) - 0.01 * step, atol=1e-5)
 
+    @pytest.mark.slow
     def test_corrected_training_ends_nearer_to_float_training(self):
         class Uncorrected(optimizers.Adam):
             def update_step(self, gradient, variable, learning_rate):

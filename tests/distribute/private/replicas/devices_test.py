@@ -65,6 +65,7 @@ class DevicesTest(tf.test.TestCase, parameterized.TestCase):
         model.fit(*data(128), batch_size=32, epochs=2, shuffle=False, verbose=0)
         return model
 
+    @pytest.mark.slow
     def test_float_gradients_train_as_on_one_device(self):
         self.check_float_gradients()
 
