@@ -99,14 +99,28 @@ def iterate_members(archive: Archive) -> Iterator[tarfile.TarInfo]:
 
 
 def _check_end(archive):
-    """Refuses content after the end, as `tarfile` takes a damaged header for the end."""
-    position = archive.offset
-    while piece := archive.fileobj.content(position, 2**20):
-        if piece.strip(b"\0"):
-            raise DataError(
-                f"{archive.name}: the file is damaged: no valid header at byte {archive.offset}"
-            )
+    """Refuses what follows if `tarfile` took a damaged header, or zeros over one, for the end.
+
+    As for other programs, bytes that are no header may follow the end.
+    """
+    content, position = archive.fileobj.content, archive.offset
+    is_damaged = any(content(position, tarfile.BLOCKSIZE))
+    while not is_damaged and (piece := content(position, 2**20)):
+        blocks = range(0, len(piece), tarfile.BLOCKSIZE)
+        is_damaged = any(_is_header(piece[at : at + tarfile.BLOCKSIZE]) for at in blocks)
         position += len(piece)
+    if is_damaged:
+        raise DataError(
+            f"{archive.name}: the file is damaged: no valid header at byte {archive.offset}"
+        )
+
+
+def _is_header(block):
+    try:
+        tarfile.TarInfo.frombuf(block, tarfile.ENCODING, "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    return True
 
 
 def _next(archive):

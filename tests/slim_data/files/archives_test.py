@@ -187,6 +187,10 @@ class ArchivesTest(tf.test.TestCase):
         for damage in (b"\xff", bytes(512)):
             self.write_raw(whole[:1024] + damage + whole[1024 + len(damage) :])
             self.assert_refused("no valid header at byte 1024")
+        # GNU tar ignores other bytes after the end.
+        self.write_raw(whole + b"signature" * 100)
+        with archives.open_archive(self.path) as archive:
+            self.assertEqual(list(archives.list_members(archive)), ["a", "b", "c"])
 
     @settings(deadline=None, max_examples=100, derandomize=True)
     @given(st.data())
