@@ -107,13 +107,15 @@ class TrainingLog(StepCounter):
         is_first = self.step == self._first_step + 1
         if (is_due or is_first) and self._strategy.is_chief:
             self._tell_wires()
+        speeds = None
         if is_first and not (is_due and self._has_line(self.step)):
             speeds = self._tell(self._first_step, figures)
-            if self._board is not None and self._first_step == 0:
+            if not is_due and self._board is not None and self._first_step == 0:
                 # The speeds then cover the whole run.
                 self._board.scalars(speeds, self.step)
-        elif is_due:
-            speeds = self._tell(self.step, self._line_means(figures))
+        if is_due:
+            means = self._line_means(figures)
+            speeds = speeds or self._tell(self.step, means)
             if self._board is not None:
                 smoothed = self._smooth(figures)
                 if self._summary_due(self.step):

@@ -1,4 +1,4 @@
-"""Log lines show the means of the steps since the last line."""
+"""Log lines show the means of the steps since the last line, TensorBoard those since its last."""
 
 import contextlib
 import io
@@ -7,11 +7,13 @@ import re
 import sys
 import types
 import unittest
+from unittest import mock
 
 import keras
 import numpy as np
 import pytest
 
+from terngrad_tf.common import tags
 from terngrad_tf.training.configs.run_config import CheckpointConfig
 from terngrad_tf.training.runs.training_log import TrainingLog
 
@@ -29,12 +31,12 @@ class Model:
 
 
 class TrainingLogTest(unittest.TestCase):
-    def lines(self, losses, first_step, line_freq):
+    def lines(self, losses, first_step, line_freq, board=None):
         """Returns {step: loss of its line}."""
         model, out = Model(), io.StringIO()
         run = types.SimpleNamespace(
             first_step=first_step,
-            board=None,
+            board=board,
             strategy=types.SimpleNamespace(tasks=None, is_chief=False),
             config=types.SimpleNamespace(
                 data=types.SimpleNamespace(batch_size=4),
@@ -72,6 +74,17 @@ class TrainingLogTest(unittest.TestCase):
             for step, loss in lines.items():
                 self.assertAlmostEqual(loss, losses[begin:step].mean(), delta=0.0051)
                 begin = step
+
+    def test_tensorboard_has_an_entry_of_the_first_step_if_one_is_due(self):
+        losses, board = np.random.default_rng(0).uniform(0, 100, 20), mock.Mock()
+        for first_step in (0, 5):
+            board.reset_mock()
+            # Entries for each step, so that the lines' means are right.
+            self.lines(losses, first_step, 7, board)
+            told = {step: scalars for (scalars, step), _ in board.scalars.call_args_list}
+            self.assertEqual(list(told), list(range(first_step + 1, 21)))
+            for step, scalars in told.items():
+                self.assertAlmostEqual(scalars[tags.TOTAL_LOSS], losses[step - 1])
 
 
 if __name__ == "__main__":
