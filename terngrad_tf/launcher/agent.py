@@ -73,9 +73,9 @@ class Agent:
             self.signal(message["signal"])
         if "shown" in message:
             rank, size = message["shown"]
-            # After a restart, a rank may be another machine's.
-            if rank in self._windows:
-                self._windows[rank].leave(size)
+            # After a restart, also one in another thread, a rank may be another machine's.
+            if (window := self._windows.get(rank)) is not None:
+                window.leave(size)
 
     def signal(self, number: int) -> None:
         """Sends a signal to all running processes and their children."""

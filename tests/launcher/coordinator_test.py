@@ -105,6 +105,12 @@ class StalledTerminalTest(unittest.TestCase):
         # `yes` writes millions of lines in a second.
         self.assertBetween(terminal.getvalue().count("[0] y\n"), 1, 50_000)
 
+    def test_a_closed_stream_holds_up_nothing(self):
+        shown = threading.Event()
+        with mock.patch.object(sys, "stdout", None), Output(None) as output:
+            output.write(0, 1, "a line", shown.set)
+        self.assertTrue(shown.is_set())
+
     def assertBetween(self, number, least, most):
         self.assertTrue(least <= number <= most, number)
 

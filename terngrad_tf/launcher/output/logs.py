@@ -102,11 +102,14 @@ class _Log:
             self._is_whole = False
 
 
-def show(stream: TextIO, text: str) -> None:
+def show(stream: TextIO | None, text: str) -> None:
     """Writes a line, with escapes for what the stream's encoding lacks.
 
-    A closed pipe or a full disk must not end the training.
+    A closed pipe or a full disk must not end the training, nor must a stream that is closed from
+    the start, which is None.
     """
+    if stream is None:
+        return
     encoding = stream.encoding or "utf-8"
     with contextlib.suppress(OSError, ValueError):
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
