@@ -75,7 +75,8 @@ def find_records(
     build = image_folders.example_builder(labels)
     sources = {}
     for split, folder in (("validation", validation), ("train", train)):
-        files = image_folders.find_images(folder, image_folders.class_folders(folder))
+        classes = image_folders.class_folders(folder)
+        files = image_folders.find_images(folder, classes, is_train=split == "train")
         sources[split] = image_folders.split_source(folder, files, build, {"classes": labels})
     write_splits.write_splits(
         sources,

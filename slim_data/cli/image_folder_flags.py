@@ -54,7 +54,7 @@ def find_sources(
                 f"`{split}_directory` must name a folder. Give it with --{split}_directory"
             )
         folder = os.path.expanduser(folder)
-        files = image_folders.find_images(folder, labels, pattern)
+        files = image_folders.find_images(folder, labels, pattern, is_train=split == "train")
         found[split] = image_folders.split_source(folder, files, build, options)
     return found
 

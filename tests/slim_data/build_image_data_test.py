@@ -250,7 +250,9 @@ class BuildImageDataTest(tf.test.TestCase):
 
     def test_unfinished_files_of_other_classes_are_not_replaced(self):
         # The last image to be written.
-        bad = self.path("train", image_folders.find_images(self.path("train"), LABELS)[-1])
+        bad = self.path(
+            "train", image_folders.find_images(self.path("train"), LABELS, is_train=True)[-1]
+        )
         pictures.write(bad, "no image")
         self.assertEqual(self.build(train_shards=9).status, 2)
         before = samples.contents(self.output)
@@ -296,10 +298,14 @@ class BuildImageDataTest(tf.test.TestCase):
         for label in LABELS:
             os.makedirs(os.path.join(empty, label))
         self.assert_refused(empty, "holds no images", validation_directory=empty)
-        # Also the folder of one class.
-        for name in os.listdir(self.path("validation", LABELS[0])):
-            os.remove(self.path("validation", LABELS[0], name))
-        self.assert_refused(f"validation/{LABELS[0]} holds no images *")
+
+    def test_each_class_must_have_images_to_train_but_none_to_validate(self):
+        for split in ("validation", "train"):
+            for name in os.listdir(self.path(split, LABELS[0])):
+                os.remove(self.path(split, LABELS[0], name))
+            if split == "validation":
+                self.assertEqual(self.build().status, 0)
+        self.assert_refused(f"train/{LABELS[0]} holds no images *")
 
     def test_the_program_runs_as_a_process(self):
         done = samples.run("slim_data.build_image_data", "--help")

@@ -50,11 +50,14 @@ def class_folders(directory: str) -> list[str]:
     return [name for name in found if not name.startswith(".")]
 
 
-def find_images(directory: str, labels: Sequence[str], pattern: str = "*") -> list[str]:
+def find_images(
+    directory: str, labels: Sequence[str], pattern: str = "*", *, is_train: bool
+) -> list[str]:
     """Returns the images of a folder of folders as `<label>/<name>`, shuffled with a fixed seed.
 
     Args:
         pattern: shell pattern of the names. Hidden files are ignored.
+        is_train: whether each class must have images.
     """
     folders = class_folders(directory)
     for name in sorted(set(folders) ^ set(labels)):
@@ -64,7 +67,7 @@ def find_images(directory: str, labels: Sequence[str], pattern: str = "*") -> li
     for label in labels:
         names = sorted(os.listdir(os.path.join(directory, label)))
         chosen = [name for name in fnmatch.filter(names, pattern) if not name.startswith(".")]
-        if not chosen:
+        if is_train and not chosen:
             raise DataError(f"{os.path.join(directory, label)} holds no images {pattern}")
         files += [f"{label}/{name}" for name in chosen]
     if not files:
