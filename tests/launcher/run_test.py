@@ -12,6 +12,7 @@ import threading
 import pytest
 import tensorflow as tf
 
+from terngrad_tf.bin.command import run
 from terngrad_tf.launcher import batch_systems, parse_hosts
 from terngrad_tf.launcher.output import remarks
 from tests.launcher import hosts
@@ -55,6 +56,14 @@ def wait_for(process, text, count):
 
 
 class OneMachineTest(tf.test.TestCase):
+    def test_a_signal_ends_a_command_whose_processes_have_ended(self):
+        # The last line may wait for a stopped terminal.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.addCleanup(signal.signal, number, signal.getsignal(number))
+        self.assertEqual(run.run(["-np", "1", "true"]), 0)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.assertEqual(signal.getsignal(number), signal.SIG_DFL)
+
     def test_lines_have_the_number_of_their_process_and_logs_hold_them(self):
         logs = self.get_temp_dir()
         lines, errors, status = result(start("-np", "2", "--log-dir", logs, SCRIPT, "end", "-v"))

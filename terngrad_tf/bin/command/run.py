@@ -103,9 +103,15 @@ def _run(values, started: Callable[[], None]):
         if values.dry_run:
             print(*coordinator.describe(), sep="\n", flush=True)
             return 0, None
-        for number in (signal.SIGINT, signal.SIGTERM):
+        stopping = signal.SIGINT, signal.SIGTERM
+        for number in stopping:
             signal.signal(number, lambda received, _: coordinator.tell(received))
-        return coordinator.run()
+        try:
+            return coordinator.run()
+        finally:
+            # Its processes have ended; the last lines may wait for a stopped terminal.
+            for number in stopping:
+                signal.signal(number, signal.SIG_DFL)
 
 
 def _place(values, environment):
