@@ -85,7 +85,7 @@ class CheckpointTest(tf.test.TestCase):
     def test_local_steps_between_two_exchanges(self):
         self.assert_resumes(TernGradStrategy(2), "diloco", freq=4)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_overlapping_local_steps_resume(self):
         self.assert_resumes(TernGradStrategy(2), "overlap")
 

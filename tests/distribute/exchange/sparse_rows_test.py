@@ -95,7 +95,7 @@ class SparseRowsTest(tf.test.TestCase):
         self.assertAllClose(changes[0], cases.sums(2), atol=1e-5)
         self.assertGreater(error(changes[1], cases.sums(2)), 0.02)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_bits_depend_on_seed_and_step_only(self):
         first, _ = cases.take_steps(TernGradStrategy(2), 3)
         again, _ = cases.take_steps(TernGradStrategy(2), 3)

@@ -162,14 +162,14 @@ class ExchangeTest(tf.test.TestCase):
         )
         self.assertEqual(found, sorted(map(np.prod, cases.SHAPES[1:])))
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_bits_depend_on_seed_and_step_only(self):
         first, again = (cases.exchange(TernGradStrategy(2)) for _ in range(2))
         for a, b in zip(first, again, strict=True):
             self.assertAllEqual(a, b)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 class ClusterTest(tf.test.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -108,7 +108,7 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
             # One process reports what its replicas would receive if each were a process.
             self.assertEqual(received, self.received_in_one_process("sparse", 4))
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_one_process_reports_what_several_receive(self):
         for wire in ("sparse", "sparse_bidirectional"):
             received = self.check_sums(wire, num_processes=2, num_local=1)

@@ -299,7 +299,7 @@ class ResumeTest(ResumeCases, parameterized.TestCase, tf.test.TestCase):
         self.assertTrue(loaded.optimizer.error_feedback)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 class ProcessesTest(tf.test.TestCase):
     """Two processes of one replica each."""
 
