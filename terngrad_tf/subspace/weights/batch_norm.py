@@ -47,16 +47,17 @@ def update_batch_norm(
 
     def sums_of_examples(data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        count = tf.cast(tf.shape(tf.nest.flatten(x)[0])[0], tf.float32)
+        # In float32, squares of means would hide variances that are small beside them.
+        count = tf.cast(tf.shape(tf.nest.flatten(x)[0])[0], tf.float64)
         state = [(v, tf.identity(v.value)) for v in [*moments, *others]]
         with keras.StatelessScope(state) as scope:
             model(x, training=True)
-        means = [tf.cast(scope.get_current_value(v), tf.float32) for v in moments[::2]]
-        variances = [tf.cast(scope.get_current_value(v), tf.float32) for v in moments[1::2]]
+        means = [tf.cast(scope.get_current_value(v), tf.float64) for v in moments[::2]]
+        variances = [tf.cast(scope.get_current_value(v), tf.float64) for v in moments[1::2]]
         sums = [count] + [count * m for m in means]
         sums += [count * (v + m**2) for m, v in zip(means, variances, strict=True)]
         empty = private.current_padding().is_empty
-        counts = count > 0.0 if empty is None else tf.logical_not(empty)
+        counts = count > 0 if empty is None else tf.logical_not(empty)
         # Moments of an empty batch are NaN.
         return [tf.where(counts, s, tf.zeros_like(s)) for s in sums]
 
@@ -79,5 +80,6 @@ def update_batch_norm(
     squares = [s / count for s in totals[1 + len(layers) :]]
     with strategy.scope():
         for layer, mean, square in zip(layers, means, squares, strict=True):
-            layer.moving_mean.assign(mean)
-            layer.moving_variance.assign(tf.maximum(square - mean**2, 0.0))
+            variance = tf.maximum(square - mean**2, 0)
+            layer.moving_mean.assign(tf.cast(mean, layer.moving_mean.dtype))
+            layer.moving_variance.assign(tf.cast(variance, layer.moving_variance.dtype))

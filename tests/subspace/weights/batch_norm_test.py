@@ -59,6 +59,15 @@ class UpdateBatchNormTest(tf.test.TestCase):
                 )
                 self.assertEqual(first.momentum, 0.99)
 
+    def test_small_variances_beside_large_means(self):
+        x = np.random.default_rng(0).normal(1000, 1, (512, 4)).astype(np.float32)
+        dataset = tf.data.Dataset.from_tensor_slices((x,)).batch(64)
+        for strategy in (tf.distribute.get_strategy(), TernGradStrategy(2)):
+            model, _ = build(strategy)
+            update_batch_norm(model, dataset)
+            found = model.get_layer("first").moving_variance.numpy()
+            np.testing.assert_allclose(found, x.var(0, np.float64), rtol=1e-3)
+
     def test_steps_limit_the_batches(self):
         model, _ = build(tf.distribute.get_strategy())
         update_batch_norm(model, self.dataset, steps=2)
