@@ -52,7 +52,10 @@ def count_hits(
         # Further outputs are for training.
         first = tf.nest.flatten(model(images, training=False))[0]
         logits = tf.cast(first, tf.float32)
-        at_1, at_5 = (tf.cast(tf.math.in_top_k(labels, logits, k=k), tf.int64) for k in (1, 5))
+        at_1, at_5 = (tf.math.in_top_k(labels, logits, k=k) for k in (1, 5))
+        # Of equal logits, the first is the prediction, as for Keras' accuracy.
+        at_1 &= tf.argmax(logits, axis=1, output_type=tf.int32) == labels
+        at_1, at_5 = tf.cast(at_1, tf.int64), tf.cast(at_5, tf.int64)
         # A class without an output is never predicted.
         known = labels < logits.shape[1]
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.where(known, labels, 0), logits)

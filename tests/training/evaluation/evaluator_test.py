@@ -23,6 +23,19 @@ def _num_models():
     return sum(isinstance(found, keras.Model) for found in gc.get_objects())
 
 
+class HitsTest(tf.test.TestCase):
+    def test_of_equal_logits_the_first_is_the_prediction(self):
+        model = keras.Sequential([keras.Input([3]), keras.layers.Activation("linear")])
+        images, labels = np.float32([[2, 2, 1], [1, 2, 2], [0, 0, 0]]), np.array([0, 2, 1], "int32")
+        examples = tf.data.Dataset.from_tensors((images, labels))
+        with contextlib.redirect_stdout(io.StringIO()):
+            found = hits.count_hits(model, examples, 3, 3, lambda images: None)
+        self.assertAllClose(
+            found.at_1 / 3, keras.metrics.SparseCategoricalAccuracy()(labels, images)
+        )
+        self.assertAllEqual(found.by_class, [[1, 1], [1, 0], [1, 0]])
+
+
 class EvaluatorTest(tf.test.TestCase):
     @classmethod
     def setUpClass(cls):
