@@ -1,11 +1,13 @@
 """Checks of users' arguments, with errors of one form."""
 
 import difflib
+import fractions
 from collections.abc import Iterable
 from typing import Any, TypeGuard
 
 # Maximum number of characters.
 _MAX_SHOWN = 200
+_MAX_DENOMINATOR = 10**6
 
 
 def check(condition: Any, name: str, rule: str, value: object) -> None:
@@ -38,6 +40,17 @@ def check_integer(name: str, value: object, least: int = 1) -> None:
     """
     rule = "must be a positive integer" if least == 1 else f"must be an integer, {least} or more"
     check(is_integer(value, least), name, rule, value)
+
+
+def as_fraction(value: float | fractions.Fraction) -> fractions.Fraction:
+    """Returns the number that a user means by a float, so that products with it are exact.
+
+    Example:
+        >>> as_fraction(1.1), as_fraction(1 / 3)
+        (Fraction(11, 10), Fraction(1, 3))
+    """
+    exact = fractions.Fraction(value)
+    return exact.limit_denominator(_MAX_DENOMINATOR) or exact
 
 
 def shown(value: object) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from terngrad_tf.common.arguments import check, check_integer
+from terngrad_tf.common.arguments import as_fraction, check, check_integer
 from terngrad_tf.common.files import PathLike
 from terngrad_tf.subspace.weights import snapshot_files, variables
 
@@ -87,11 +87,10 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         # Training may change the working folder.
         self._directory = pathlib.Path(directory).absolute()
         self._start_epoch = start_epoch
-        # A float of 1 / 3 means a third.
-        self._per_epoch = fractions.Fraction(per_epoch).limit_denominator(10**6)
+        self._per_epoch = as_fraction(per_epoch)
         self._every_steps = every_steps
         self._keep_max = keep_max
-        self._epoch_steps = None if steps_per_epoch is None else fractions.Fraction(steps_per_epoch)
+        self._epoch_steps = None if steps_per_epoch is None else as_fraction(steps_per_epoch)
         self._starts_over = starts_over
         self._every_process = every_process
         self._epoch = 0

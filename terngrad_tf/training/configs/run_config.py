@@ -6,6 +6,7 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+from terngrad_tf.common.arguments import as_fraction
 from terngrad_tf.common.options import redeclared
 from terngrad_tf.distribute.local_sgd.outer_momentum import default_outer_momentum
 from terngrad_tf.quantization_options import QuantizationOptions
@@ -374,7 +375,7 @@ class RunConfig(Config):
         epochs = {"max_steps": self.epochs, "save_iter": self.checkpoints.save_epochs}
         for name, number in epochs.items():
             if number is not None:
-                steps[name] = math.ceil(number * num_examples / self.data.batch_size)
+                steps[name] = math.ceil(as_fraction(number) * num_examples / self.data.batch_size)
         return self.changed(**steps)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from terngrad_tf.common.arguments import did_you_mean
+from terngrad_tf.common.arguments import as_fraction, did_you_mean
 from terngrad_tf.training.configs.model_config import OptimizerConfig
 
 
@@ -117,7 +117,7 @@ def build_schedule(
             "`learning_rate_decay_factor` must be a finite number above 0. "
             f"Received: learning_rate_decay_factor={config.learning_rate_decay_factor!r}"
         )
-    decay_steps = int(steps_per_epoch * config.num_epochs_per_decay)
+    decay_steps = int(as_fraction(steps_per_epoch) * as_fraction(config.num_epochs_per_decay))
     if decay_steps < 1:
         raise ValueError(
             "`num_epochs_per_decay` must span at least one step. "

@@ -185,6 +185,11 @@ class SnapshotCheckpointTest(SnapshotTestCase):
         )
         self.assertEqual(steps, [5, 8, 10, 12])
 
+    def test_epochs_of_a_fraction_of_steps_that_no_float_holds(self):
+        # In floats, six epochs of 50000 / 96 steps have more than 3125.
+        callback = SnapshotCheckpoint("", steps_per_epoch=50000 / 96)
+        self.assertEqual([callback._due_by_step(step) for step in (3124, 3125)], [5, 6])
+
     def test_a_run_may_start_over(self):
         self.fit(2)
         _, steps = self.fit(1, starts_over=True)

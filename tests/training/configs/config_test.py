@@ -196,6 +196,9 @@ class OptionsTest(tf.test.TestCase):
         self.assertEqual((options.max_steps, options.checkpoints.save_iter), (6, 2))
         options = train_config(batch_size=10, max_steps=7, save_iter=3).with_steps(26)
         self.assertEqual((options.max_steps, options.checkpoints.save_iter), (7, 3))
+        # In floats, 1.1 * 50000 / 100 is above 550.
+        options = train_config(batch_size=100, epochs=1.1, save_epochs=0.55).with_steps(50000)
+        self.assertEqual((options.max_steps, options.checkpoints.save_iter), (550, 275))
 
     def test_max_steps_identifies_runs_with_linear_decay_to_the_end(self):
         linear = {"learning_rate_decay_type": "linear", "max_steps": 7}

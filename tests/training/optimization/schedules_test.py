@@ -36,6 +36,12 @@ class SchedulesTest(tf.test.TestCase):
             rate = build(decay_type)(tf.constant(step, tf.int64))
             self.assertAllClose(float(rate), expected, rtol=1e-4, atol=1e-9, msg=decay_type)
 
+    def test_decays_follow_whole_epochs(self):
+        # In floats, 7 epochs of 60000 / 56 steps have less than 7500 steps.
+        config = OptimizerConfig(num_epochs_per_decay=7.0)
+        rate = schedules.build_schedule(config, max_steps=9000, steps_per_epoch=60000 / 56)
+        self.assertAllClose([float(rate(step)) for step in (7499, 7500)], [0.01, 0.001])
+
     def test_without_warm_up_a_line_starts_at_the_full_rate_and_ends_with_the_run(self):
         rate = build("linear", warmup_epochs=0.0, decay_epochs=None)
         self.assertAllClose([float(rate(step)) for step in (0, 500, 1000)], [0.01, 0.005, 0.0])
