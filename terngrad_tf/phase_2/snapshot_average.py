@@ -1,10 +1,12 @@
 """The mean of a run's weight snapshots as a separate run: `average_run`."""
 
+import hashlib
 import math
 import pathlib
 
 import tensorflow as tf
 
+from slim_data.files import checksums
 from terngrad_tf.phase_2 import source
 from terngrad_tf.phase_2.snapshot_average_config import AverageConfig
 from terngrad_tf.phase_2.source import Start
@@ -50,19 +52,32 @@ def average_run(config: AverageConfig) -> tuple[str, Start, int]:
         log(f"averaged {len(snapshots)} snapshots in {folder}")
         return 0
 
-    names = [pathlib.Path(path).name for path in snapshots]
+    averaged = {
+        "optimizer": "average_snapshots",
+        "snapshots": [pathlib.Path(path).name for path in snapshots],
+        # Snapshots of other runs have the same names.
+        "snapshots_fingerprint": _fingerprint(snapshots),
+    }
     with open_folder(
         config,
         shard,
         start=begin,
         network=networks.network_metadata(config, shard),
         # As for training, so that evaluation finds all values.
-        identity=config.identity() | {"optimizer": "average_snapshots", "snapshots": names},
+        identity=config.identity() | averaged,
         checkpoint=tf.train.Checkpoint(model=network),
     ) as (step, manager):
         if not manager.latest_checkpoint:
             checkpoints.write(manager, step)
         return manager.latest_checkpoint, start, len(snapshots)
+
+
+def _fingerprint(snapshots):
+    """Returns a digest of the snapshots' content."""
+    digest = hashlib.sha256()
+    for path in snapshots:
+        digest.update(checksums.sha256(path).encode())
+    return digest.hexdigest()[:16]
 
 
 def _newest(folder, number):

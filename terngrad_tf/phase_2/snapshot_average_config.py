@@ -28,6 +28,6 @@ class AverageConfig(RunConfig):
         None,
         "Newest snapshots to average. Default: all.",
         checks.COUNT,
-        identity=False,  # the snapshots' names are compared
+        identity=False,  # the snapshots are compared
     )
     data: SubspaceDataConfig
