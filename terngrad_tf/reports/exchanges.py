@@ -36,7 +36,9 @@ def add_traffic(page: Page, runs: Sequence[RunData]) -> None:
         "with float32": lambda run: whole(float32(run)),
         "ratio": lambda run: shown(run.mean(tags.COMPRESSION_RATIO)),
         "bytes of all steps": lambda run: whole(
-            None if run.received_bytes is None else run.received_bytes * run.step
+            None
+            if run.received_bytes is None
+            else run.received_bytes * (run.step - run.steps_taken_over)
         ),
     }
     for link, rate in report.LINKS.items():

@@ -83,6 +83,18 @@ class RunData:
         return self.description.get("steps_before") or 0
 
     @property
+    def steps_taken_over(self) -> int:
+        """Steps of another run that this one counts as its own, having started from its checkpoint.
+
+        Known by the first two log lines only: the first may follow any step.
+        """
+        options = self.options
+        if not options.get("pretrained_model_checkpoint_path") or options.get("fine_tune"):
+            return 0
+        first, *others = self.curve(tags.EXAMPLES_PER_SECOND) or [0]
+        return max(0, first - (others[0] - first if others else 1))
+
+    @property
     def last_step(self) -> int:
         """The last step of curves and checkpoints, counted as in curves."""
         logged = [max(curve) for curve in self.scalars.values() if curve]

@@ -56,7 +56,8 @@ def _training_time(run):
     speeds = run.curve(tags.EXAMPLES_PER_SECOND).values()
     if not speeds or not all(0 < speed < math.inf for speed in speeds):
         return "–"
-    seconds = report.training_seconds(run.scalars, run.identity["batch_size"], run.steps_before)
+    before = run.steps_before + run.steps_taken_over
+    seconds = report.training_seconds(run.scalars, run.identity["batch_size"], before)
     return str(datetime.timedelta(seconds=round(seconds)))
 
 
@@ -90,7 +91,7 @@ def add_curves(page: Page, runs: Sequence[RunData]) -> None:
     """Adds loss, accuracy, learning rate and speed over steps."""
     losses, accuracies, over_link, lines = {}, {}, {}, {}
     for number, run in enumerate(runs):
-        if not run.is_phase_2:
+        if not run.is_phase_2 and not run.steps_taken_over:
             name = "loss" if len(runs) == 1 else ""
             over_link[line_name(runs, run, name)] = report.seconds_on_link(
                 run.scalars, run.identity["batch_size"], report.LINKS[LINK]

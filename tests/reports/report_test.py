@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
 from terngrad_tf.common import tags
+from terngrad_tf.reports import reading, sections
 from terngrad_tf.training.logs import board, report
 
 
@@ -53,6 +54,22 @@ class ReportTest(tf.test.TestCase):
         scalars = {"speed/examples_per_second": {10: 64.0, 20: 128.0}}
         self.assertAllClose(report.training_seconds(scalars, batch_size=64), 15.0)
         self.assertAllClose(report.training_seconds(scalars, 64, steps_before=8), 7.0)
+
+    def test_steps_of_the_run_to_start_from_take_no_time(self):
+        def training_time(speeds, **options):
+            description = {"identity": {"batch_size": 64, **options}, "max_steps": 2000}
+            scalars = {tags.EXAMPLES_PER_SECOND: speeds}
+            folder = pathlib.Path("run")
+            parts = (description, scalars, {}, {}, [], 0, None)
+            return sections._training_time(reading.RunData("run", folder, *parts))
+
+        source = {"pretrained_model_checkpoint_path": "other", "fine_tune": False}
+        speeds = {1010: 64.0, 1020: 64.0}
+        self.assertEqual(training_time(speeds, **source), "0:00:20")
+        self.assertEqual(training_time({1010: 64.0}, **source), "0:00:01")
+        own = {1: 64.0, 10: 64.0, 20: 64.0}
+        self.assertEqual(training_time(own, **source | {"fine_tune": True}), "0:00:20")
+        self.assertEqual(training_time(own, pretrained_model_checkpoint_path=""), "0:00:20")
 
     def test_bytes_of_a_step_take_time_on_a_link(self):
         scalars = {
