@@ -178,7 +178,10 @@ def _eval_dirs(folder, eval_dir):
 
 
 def _read_telemetry(path, steps_before):
-    """Returns records by step, without truncated and malformed lines."""
+    """Returns records by step, without truncated and malformed lines.
+
+    After a smaller step, a run has started again: its later records before do not count.
+    """
     records = {}
     try:
         with open_regular(path) as file:
@@ -192,7 +195,10 @@ def _read_telemetry(path, steps_before):
         except (ValueError, TypeError, KeyError):
             continue
         if isinstance(step, int):
-            records[steps_before + step] = record
+            step += steps_before
+            if records and step < next(reversed(records)):
+                records = {before: found for before, found in records.items() if before < step}
+            records[step] = record
     return dict(sorted(records.items()))
 
 

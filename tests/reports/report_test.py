@@ -49,6 +49,13 @@ class ReportTest(tf.test.TestCase):
             (e.step, float(tf.make_ndarray(e.tensor_proto))) for e in events.Tensors("loss/total")
         ]
         self.assertEqual(found, [(110, 10.0), (120, 35.0), (140, 55.0)])
+        with self.assertNoLogs("tensorboard", "WARNING"):
+            self.assertEqual(report.read_scalars(folder)["loss/total"], dict(found))
+
+    def test_measurements_of_a_run_before_in_the_folder_do_not_count(self):
+        path = pathlib.Path(self.get_temp_dir()) / "telemetry.jsonl"
+        path.write_text("".join(f'{{"step": {step}}}\n' for step in (100, 200, 300, 150, 250)))
+        self.assertEqual(list(reading._read_telemetry(path, 5)), [105, 155, 255])
 
     def test_time_adds_up_over_log_lines(self):
         scalars = {"speed/examples_per_second": {10: 64.0, 20: 128.0}}

@@ -1,5 +1,6 @@
 """Results, a table and a plot of finished runs, read from their TensorBoard logs."""
 
+import logging
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -19,21 +20,28 @@ LINKS = {"100 Mbit/s": 1e8, "1 Gbit/s": 1e9}
 def read_scalars(folder: str | os.PathLike) -> dict[str, dict[int, float]]:
     """Reads scalars of TensorBoard logs: values by step, ascending, by tag.
 
-    The last value of a step repeated after a resume counts.
+    Values that a later start of the run repeats, or another run in its folder, do not count.
     """
-    accumulator = import_extra("tensorboard.backend.event_processing.event_accumulator")
+    accumulator = import_extra("tensorboard.backend.event_processing.plugin_event_accumulator")
     tensors = accumulator.TENSORS
-    # Keeps all of a tag's values, in the order of writing.
-    events = accumulator.EventAccumulator(
-        str(folder), size_guidance={tensors: 0}, purge_orphaned_data=False
-    )
-    events.Reload()
+    # Keeps all of a tag's values, in the order of writing, up to where a run starts again.
+    events = accumulator.EventAccumulator(str(folder), size_guidance={tensors: 0})
+    logger = logging.getLogger("tensorboard")
+    logger.addFilter(_is_no_restart)
+    try:
+        events.Reload()
+    finally:
+        logger.removeFilter(_is_no_restart)
     scalars = {}
     for tag in events.Tags()[tensors]:
         if events.SummaryMetadata(tag).plugin_data.plugin_name == "scalars":
             values = {e.step: float(tf.make_ndarray(e.tensor_proto)) for e in events.Tensors(tag)}
             scalars[tag] = dict(sorted(values.items()))
     return scalars
+
+
+def _is_no_restart(record):
+    return "TensorFlow restart" not in record.getMessage()
 
 
 def training_seconds(
