@@ -10,7 +10,7 @@ from terngrad_tf.phase_2.trainer import SubspaceResult
 from terngrad_tf.training.evaluation import final_evaluation
 from terngrad_tf.training.evaluation.evaluator import EvalResult
 from terngrad_tf.training.input import inputs
-from terngrad_tf.training.storage import checkpoints
+from terngrad_tf.training.storage import checkpoints, run_folder
 
 PHASE_1, PHASE_1_AVERAGE = "phase 1, last weights", "phase 1, moving average"
 PHASE_2 = "phase 2, last weights"
@@ -24,10 +24,10 @@ class Phases:
 
     def __init__(self, result: SubspaceResult):
         config, start = result.config, result.start
-        num_examples = inputs.find_shard(config).num_examples
         self.start_step = start.step
-        self._epochs_a_step_before = start.run["identity"]["batch_size"] / num_examples
-        self._epochs_a_step_after = config.data.batch_size / num_examples
+        self._epochs_a_step_before = _epochs_a_step(start.run, config)
+        run: Any = run_folder.read_run(config.train_dir)
+        self._epochs_a_step_after = _epochs_a_step(run, config)
 
     def before(self, curve: Mapping[int, Any]) -> dict[float, Any]:
         """Returns a curve of the first phase, up to the start of the second, over epochs."""
@@ -89,6 +89,14 @@ def table_rows(accuracies: Accuracies) -> list[list[str]]:
         [name, f"{100 * figures.precision_at_1:.2f} %", f"{100 * figures.recall_at_5:.2f} %"]
         for name, figures in last.items()
     ]
+
+
+def _epochs_a_step(run, config):
+    # This process may hold only a part of the examples; older descriptions lack the number.
+    return 1 / (
+        run.get("steps_per_epoch")
+        or inputs.find_shard(config).num_examples / run["identity"]["batch_size"]
+    )
 
 
 def _kept(folder):

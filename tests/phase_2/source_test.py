@@ -4,11 +4,12 @@ import json
 import os
 import pathlib
 import sys
+import types
 
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.phase_2 import source
+from terngrad_tf.phase_2 import phases, source
 from terngrad_tf.training import UserError
 
 MODEL = {"net": "resnet_50", "num_classes": 1001, "image_size": 224, "channels": 3}
@@ -50,6 +51,19 @@ class CheckpointOfEpochTest(tf.test.TestCase):
             path.unlink()
         with self.assertRaisesRegex(UserError, "holds none"):
             self.find("resnet-70_625.ckpt")
+
+
+class PhasesTest(tf.test.TestCase):
+    def test_epochs_are_those_of_the_runs(self):
+        # Not of the data that a worker of a cluster holds.
+        folder = pathlib.Path(self.get_temp_dir())
+        run = {"identity": IDENTITY, "max_steps": 8, "model": MODEL, "steps_per_epoch": 4.0}
+        (folder / "run.json").write_text(json.dumps(run), encoding="utf-8")
+        start = source.Start("model.ckpt-10", folder, run | {"steps_per_epoch": 2.5})
+        config = types.SimpleNamespace(train_dir=folder)
+        both = phases.Phases(types.SimpleNamespace(config=config, start=start))
+        self.assertAllClose(list(both.before({5: "a", 10: "b", 15: "c"})), [2.0, 4.0])
+        self.assertAllClose(list(both.after({0: "a", 6: "b"})), [4.0, 5.5])
 
 
 class FindSnapshotsTest(tf.test.TestCase):
