@@ -170,7 +170,7 @@ class SubspaceOptimizerConfig(Config):
     )
     learning_rate: float | None = option(
         None,
-        "For sgd: rate at step 0; it falls in a line to 0. Default: the rate at step 0 of the "
+        "For sgd: rate at step 0; it falls in a line to 0. Default: --initial_learning_rate of the "
         "run to start from.",
         checks.FACTOR,
         identity=_of("sgd"),

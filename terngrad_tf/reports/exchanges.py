@@ -140,7 +140,7 @@ def add_codes(page: Page, runs: Sequence[RunData]) -> None:
         why = (
             "Their values are written every --save_iter steps."
             if any(run.has_codes for run in runs)
-            else "Gradients are ternary with --grad_bits=1, and finer codes with 3 to 8."
+            else "Gradients are ternary with --grad_bits=1, and finer codes with 2 to 8."
         )
         hint = _hint(runs, f"There is no record of codes. {why}")
         page.section("Codes", element("p", hint))

@@ -72,7 +72,9 @@ class OptimizerConfig(Config):
         name="optimizer",
     )
     momentum: float = option(0.9, "For --optimizer momentum and rmsprop.", checks.Range(0, 1))
-    initial_learning_rate: float = option(0.01, "Learning rate at step 0.", checks.FACTOR)
+    initial_learning_rate: float = option(
+        0.01, "Learning rate at step 0 or, with --warmup_epochs, at their end.", checks.FACTOR
+    )
     learning_rate_decay_type: str = option(
         "exponential",
         "fixed, exponential (in stairs), linear (after --warmup_epochs, to 0 at --decay_epochs) "
