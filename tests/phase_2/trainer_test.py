@@ -166,7 +166,8 @@ class SubspaceTrainerTest(tf.test.TestCase):
         average = self.train("no_epoch", epochs=0)
         again = self.train("no_epoch", epochs=0)
         self.assertEqual((average.step, again.checkpoint), (0, average.checkpoint))
-        last = self.train("no_epoch_last", epochs=0, start_at="last", optimizer="sgd")
+        sgd = {"optimizer": "sgd", "alpha": 0.001}  # the default, which only bfgs allows to differ
+        last = self.train("no_epoch_last", epochs=0, start_at="last", **sgd)
         for result, of_average in ((average, True), (last, False)):
             for one, other in zip(self.weights_of(result), self.start_of(of_average), strict=True):
                 self.assertAllEqual(one, other)
