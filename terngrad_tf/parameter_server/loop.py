@@ -93,12 +93,14 @@ class AsyncRun:
             while next_step < max_steps and not steps.is_full and not saving:
                 steps.schedule(exact_function if is_float(next_step) else function)
                 next_step += 1
-            if (result := steps.next()) is not None:
-                step = max(step, int(result["step"]))
+            # None is open if the signal came during a save.
+            if steps.num_open and (result := steps.next()) is not None:
+                before, step = step, max(step, int(result["step"]))
                 if not tf.math.is_finite(result["total_loss"]):
                     raise DivergedError("the loss", step, self.manager.latest_checkpoint)
                 told.add(result)
-                saving = saving or due(step)
+                # Steps may end in another order.
+                saving = saving or any(map(due, range(before + 1, step + 1)))
             if saving and not steps.num_open:
                 self._save(step, steps)
                 saving = False

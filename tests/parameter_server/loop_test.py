@@ -1,13 +1,19 @@
-"""Tests of the chief's waiting for servers in asynchronous training."""
+"""Tests of the chief's loop in asynchronous training, and of its waiting for servers."""
 
 import sys
 import threading
+import types
+from unittest import mock
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from terngrad_tf.common.preemption import PreemptedError
 from terngrad_tf.distribute import PeerError
-from terngrad_tf.parameter_server.loop import StepQueue
+from terngrad_tf.parameter_server import loop
+from terngrad_tf.parameter_server.loop import AsyncRun, StepQueue
+from terngrad_tf.training.configs.run_config import CheckpointConfig
 
 
 class Cluster:
@@ -29,6 +35,71 @@ class StepQueueTest(tf.test.TestCase):
         self.assertIsNone(steps.call(lambda: None))
         with self.assertRaisesRegex(ValueError, "no number"):
             steps.call(lambda: int("no number"))
+
+
+class _Steps:
+    """A fake `StepQueue` of two workers, whose results come in the order of `numbers`."""
+
+    def __init__(self, numbers):
+        self._numbers = list(numbers)
+        self.num_open = 0
+
+    @property
+    def is_full(self):
+        return self.num_open >= 2
+
+    def schedule(self, function):
+        self.num_open += 1
+
+    def next(self):
+        assert self.num_open, "waits for ever"
+        self.num_open -= 1
+        return {"step": np.int64(self._numbers.pop(0)), "total_loss": np.float32(1)}
+
+
+class AsyncRunTest(tf.test.TestCase):
+    def _saved(self, numbers, save_iter, told_to_stop, tell_at=None):
+        """Returns the steps at which a run of steps that end in an order saves."""
+        saved = []
+
+        def save(run, step, steps):
+            saved.append(step)
+            run.manager.latest_checkpoint = f"model.ckpt-{step}"
+            if step == tell_at:
+                told_to_stop.set()
+
+        own = CheckpointConfig(save_iter=save_iter, save_interval_secs=None)
+        config = types.SimpleNamespace(
+            max_steps=len(numbers), model=None, checkpoints=own, data=mock.Mock()
+        )
+        cluster, shard = mock.Mock(tasks=mock.Mock(names=["worker 0"])), mock.Mock(num_examples=8)
+        manager = mock.Mock(latest_checkpoint=None)
+        run = AsyncRun(config, cluster, shard, mock.Mock(), mock.Mock(), manager, mock.Mock())
+        with (
+            mock.patch.multiple(loop, worker_step=mock.DEFAULT, worker_log=mock.DEFAULT),
+            mock.patch.multiple(loop, FloatEpochs=mock.DEFAULT, log_freq=mock.DEFAULT),
+            mock.patch.object(loop, "StepQueue", lambda cluster: _Steps(numbers)),
+            mock.patch.object(AsyncRun, "_save", save),
+        ):
+            try:
+                run._train(0, None, None, told_to_stop, lambda *_: None)
+            except PreemptedError as error:
+                saved.append(str(error))
+        return saved
+
+    def test_a_signal_during_a_save_ends_the_run(self):
+        saved = self._saved(range(1, 9), 4, threading.Event(), tell_at=5)
+        self.assertEqual(saved[0], 5)
+        self.assertIn("stopped at step 5, which is saved", saved[1])
+
+    def test_a_signal_before_the_first_step_ends_the_run(self):
+        told_to_stop = threading.Event()
+        told_to_stop.set()
+        self.assertIn("stopped at step 0", self._saved([1, 2], 2, told_to_stop)[-1])
+
+    def test_steps_that_end_in_another_order_are_saved_as_often(self):
+        saved = self._saved([1, 3, 2, 4, 5, 7, 6, 8], 2, threading.Event())
+        self.assertEqual(saved, [3, 5, 7, 8])
 
 
 if __name__ == "__main__":
