@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import queue
 import signal
 import socket
 import sys
@@ -49,7 +50,7 @@ def stops_on_sigterm(
     ask: Callable[[], Any],
     waits_for_step: Callable[[], bool] = lambda: True,
     give_up: Callable[[BaseException], Any] = lambda error: None,
-) -> Iterator[Callable[[], None]]:
+) -> Iterator[Callable[..., None]]:
     """Makes SIGTERM request a last step, after which training saves and ends.
 
     If `waits_for_step()` is False, as before the first step, or no step ends within a minute, the
@@ -61,16 +62,17 @@ def stops_on_sigterm(
         give_up: called with the reason, an error, before an immediate end.
 
     Yields:
-        Function to call when the last step has ended.
+        Function to call when the last step has ended; with True, when another step follows, which
+        has a minute of its own.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield lambda: None
+        yield lambda goes_on=False: None
         return
     # Python's handlers wait for TensorFlow's calls; a thread reads this socket at once.
     receiving, sending = socket.socketpair()
     sending.setblocking(False)
-    step_ended = threading.Event()
+    ended: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def listen():
         while (number := receiving.recv(1)) and number[0] != signal.SIGTERM:
@@ -80,7 +82,10 @@ def stops_on_sigterm(
         if not waits_for_step():
             _end(give_up, "before the first step ended; nothing of this start is lost")
         ask()
-        if not step_ended.wait(_LONGEST_STEP_SECONDS):
+        try:
+            while ended.get(timeout=_LONGEST_STEP_SECONDS):
+                pass
+        except queue.Empty:
             seconds = f"{_LONGEST_STEP_SECONDS:g} s"
             _end(give_up, f"but no step ended within {seconds}; what was saved before is kept")
 
@@ -90,12 +95,12 @@ def stops_on_sigterm(
     signal.signal(signal.SIGTERM, lambda *_: None)
     _listening.add(receiving)
     try:
-        yield step_ended.set
+        yield lambda goes_on=False: ended.put(goes_on)
     finally:
         _listening.remove(receiving)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.set_wakeup_fd(previous)
-        step_ended.set()
+        ended.put(False)
         sending.close()
         thread.join()
         receiving.close()

@@ -89,7 +89,6 @@ class AsyncRun:
         while next_step < max_steps or steps.num_open:
             if told_to_stop.is_set():
                 max_steps = next_step
-                last_step_ended()  # remaining steps may take long, but are watched
             while next_step < max_steps and not steps.is_full and not saving:
                 steps.schedule(exact_function if is_float(next_step) else function)
                 next_step += 1
@@ -101,6 +100,8 @@ class AsyncRun:
                 told.add(result)
                 # Steps may end in another order.
                 saving = saving or any(map(due, range(before + 1, step + 1)))
+            if told_to_stop.is_set():
+                last_step_ended(steps.num_open > 0)
             if saving and not steps.num_open:
                 self._save(step, steps)
                 saving = False

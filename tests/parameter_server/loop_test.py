@@ -40,8 +40,9 @@ class StepQueueTest(tf.test.TestCase):
 class _Steps:
     """A fake `StepQueue` of two workers, whose results come in the order of `numbers`."""
 
-    def __init__(self, numbers):
+    def __init__(self, numbers, ended):
         self._numbers = list(numbers)
+        self._ended = ended
         self.num_open = 0
 
     @property
@@ -54,13 +55,27 @@ class _Steps:
     def next(self):
         assert self.num_open, "waits for ever"
         self.num_open -= 1
-        return {"step": np.int64(self._numbers.pop(0)), "total_loss": np.float32(1)}
+        step = self._numbers.pop(0)
+        self._ended(step)
+        return {"step": np.int64(step), "total_loss": np.float32(1)}
 
 
 class AsyncRunTest(tf.test.TestCase):
-    def _saved(self, numbers, save_iter, told_to_stop, tell_at=None):
-        """Returns the steps at which a run of steps that end in an order saves."""
+    def _saved(
+        self,
+        numbers,
+        save_iter,
+        told_to_stop,
+        tell_at=None,
+        tell_after=None,
+        step_ended=lambda goes_on=False: None,
+    ):
+        """Returns the steps at which a run of steps that end in an order saves.
+
+        The signal comes during the save `tell_at`, or after the step `tell_after`.
+        """
         saved = []
+        steps = _Steps(numbers, lambda step: step == tell_after and told_to_stop.set())
 
         def save(run, step, steps):
             saved.append(step)
@@ -78,14 +93,23 @@ class AsyncRunTest(tf.test.TestCase):
         with (
             mock.patch.multiple(loop, worker_step=mock.DEFAULT, worker_log=mock.DEFAULT),
             mock.patch.multiple(loop, FloatEpochs=mock.DEFAULT, log_freq=mock.DEFAULT),
-            mock.patch.object(loop, "StepQueue", lambda cluster: _Steps(numbers)),
+            mock.patch.object(loop, "StepQueue", lambda cluster: steps),
             mock.patch.object(AsyncRun, "_save", save),
         ):
             try:
-                run._train(0, None, None, told_to_stop, lambda *_: None)
+                run._train(0, None, None, told_to_stop, step_ended)
             except PreemptedError as error:
                 saved.append(str(error))
         return saved
+
+    def test_the_last_steps_are_watched_until_the_end(self):
+        told_to_stop, told = threading.Event(), []
+
+        def ended(goes_on=False):
+            told.append(goes_on)
+
+        self._saved(range(1, 9), 100, told_to_stop, tell_after=2, step_ended=ended)
+        self.assertEqual(told, [True, False, False])
 
     def test_a_signal_during_a_save_ends_the_run(self):
         saved = self._saved(range(1, 9), 4, threading.Event(), tell_at=5)

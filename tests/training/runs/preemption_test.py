@@ -8,16 +8,18 @@ import tensorflow as tf
 
 from terngrad_tf.common import preemption
 
-# Gets SIGTERM during an endless step, after some steps or none.
+# Gets SIGTERM during an endless step, after some steps or none, or before the last ones.
 PROGRAM = """
 import os, signal, sys, time
 from terngrad_tf.common import preemption
 preemption._LONGEST_STEP_SECONDS = 0.5
 told = []
 with preemption.stops_on_sigterm(
-    lambda: print("asked", flush=True), lambda: sys.argv[1] == "stepped", lambda e: print(e)
-):
+    lambda: print("asked", flush=True), lambda: sys.argv[1] != "new", lambda e: print(e)
+) as step_ended:
     os.kill(os.getpid(), signal.SIGTERM)
+    if sys.argv[1] == "another":
+        step_ended(True)
     time.sleep(100)
 """
 
@@ -44,6 +46,9 @@ class PreemptionTest(tf.test.TestCase):
         self.assertEqual(ended.returncode, preemption.STATUS, ended.stderr)
         self.assertStartsWith(ended.stdout, "asked\n")
         self.assertIn("no step ended within 0.5 s; what was saved before is kept", ended.stderr)
+
+    def test_an_endless_step_after_another_is_abandoned(self):
+        self.assertEqual(self.end("another").returncode, preemption.STATUS)
 
 
 if __name__ == "__main__":
