@@ -26,11 +26,12 @@ TOKEN_WANTED = f"has a token, which this process has not ({tokens.VARIABLE})"
 REFUSALS = (OTHER_TOKEN, NO_TOKEN, TOKEN_WANTED)
 # Of a whole greeting.
 GREETING_SECONDS = 4.0
-MOST_BYTES = 4096
+# The proposal of an elastic cluster's chief names all members, in 33 bytes each.
+MOST_BYTES = 1 << 16
 
 _GREETING = b"terngrad_tf "
 # Of all names in `Heard`: enough for a thousand processes.
-_MOST_CHARACTERS = 1000 * MOST_BYTES
+_MOST_CHARACTERS = 1 << 23
 # Two slow greetings and the pause between them.
 _LATEST_SECONDS = 2 * GREETING_SECONDS + 5
 _SEPARATOR = " # "
@@ -40,7 +41,7 @@ _NO_NUMBER = ""
 class Heard:
     """Names of processes that greeted this one, share its token, and have its answer.
 
-    Without a token, any program can be among them, so beyond 4 MB the oldest names are forgotten.
+    Without a token, any program can be among them, so beyond 8 MB the oldest names are forgotten.
     """
 
     def __init__(self) -> None:
