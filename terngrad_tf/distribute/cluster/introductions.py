@@ -28,6 +28,7 @@ class Introduction:
         generation: the last one to which the worker agreed.
         options: digest of settings that a worker must share with a cluster that trains already;
             workers that begin together compare these later, by name.
+        begun: the last generation of the worker that all members joined; None if `generation`.
     """
 
     cluster: str
@@ -37,6 +38,7 @@ class Introduction:
     state: SavedState | None
     proposal: Proposal | None = None
     options: str = ""
+    begun: Generation | None = None
 
     def encode(self) -> str:
         """Returns the introduction as a line of ASCII."""
@@ -59,6 +61,7 @@ def decode(name: str | None) -> Introduction | None:
             runs = {int(worker): _text(run) for worker, run in proposal["runs"].items()}
             generation = membership.generation_from(proposal["generation"])
             proposal = Proposal(generation, runs)
+        begun = told["begun"]
         return Introduction(
             _text(told["cluster"]),
             membership.count(told["worker"]),
@@ -67,6 +70,7 @@ def decode(name: str | None) -> Introduction | None:
             membership.state_from(told["state"]),
             proposal,
             _text(told["options"]),
+            begun if begun is None else membership.generation_from(begun),
         )
     except (AttributeError, KeyError, TypeError, ValueError):
         return None

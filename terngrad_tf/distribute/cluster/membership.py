@@ -1,9 +1,10 @@
 """Members of a cluster: the rules of their choice, and the file that records them.
 
 A generation begins with members that agreed to it, and ends when a member is lost or another worker
-comes. The next one needs more than half of the members (or half, including the chief). So at most
-one part of a split network continues: two such groups share a worker, which agrees to a generation
-only once.
+comes. The next one needs more than half of the members (or half, including the chief): of the last
+generation that all members joined, and of each later one to which some worker agreed, since it may
+have begun elsewhere. So at most one part of a split network continues: two such groups share a
+worker, which agrees to a generation only once.
 
 The saved state of a later generation wins: the run did not continue from the other one.
 """
@@ -12,7 +13,7 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from terngrad_tf.common import strict_json
@@ -78,6 +79,22 @@ class Generation:
         return (chief, *(index for index in sorted(states) if index != chief))
 
 
+def deciding(begun: Iterable[Generation], agreed: Iterable[Generation]) -> list[Generation]:
+    """Returns the generations of which enough workers must be present, the latest last.
+
+    Args:
+        begun: the last generation of each present worker that all its members joined.
+        agreed: the last one to which each of them agreed.
+    """
+    last = max(begun, key=_age)
+    later = {generation for generation in agreed if generation.number > last.number}
+    return [last, *sorted(later, key=_age)]
+
+
+def _age(generation):
+    return generation.number, generation.members
+
+
 class MembersFile:
     """A worker's record in the folder of its run. Workers may share the folder.
 
@@ -93,16 +110,21 @@ class MembersFile:
         self.folder = pathlib.Path(folder).absolute()
         self._path = self.folder / _FILE.format(index)
         self._workers = list(workers)
-        self.generation = Generation(0, tuple(range(len(workers))))
+        self.generation = self.begun = Generation(0, tuple(range(len(workers))))
         self._saved = None
         if read := _read(self._path):
-            of_workers, generation, self._saved = read
+            of_workers, generation, begun, self._saved = read
             if of_workers == self._workers:
-                self.generation = generation
+                self.generation, self.begun = generation, begun
 
     def agree(self, generation: Generation) -> None:
         """Records a generation, permanently; raises OSError on failure."""
         self.generation = generation
+        self._write()
+
+    def begin(self) -> None:
+        """Records that all members joined the generation; raises OSError on failure."""
+        self.begun = self.generation
         self._write()
 
     def saved(self, step: int) -> None:
@@ -119,7 +141,7 @@ class MembersFile:
             return None
         numbers = [0]
         for path in self._path.parent.glob(_FILES):
-            _, _, saved = _read(path) or (None, None, None)
+            *_, saved = _read(path) or (None,)
             # The record may be older than the last saved state, never newer.
             if saved is not None and saved.step <= newest_step:
                 numbers.append(saved.generation)
@@ -130,6 +152,7 @@ class MembersFile:
         described = {
             "workers": self._workers,
             "generation": dataclasses.asdict(self.generation),
+            "begun": dataclasses.asdict(self.begun),
             "saved": self._saved and dataclasses.asdict(self._saved),
         }
         with atomic_write(self._path) as beside, open(beside, "w", encoding="utf-8") as file:
@@ -139,16 +162,18 @@ class MembersFile:
 
 
 def _read(path):
-    """Returns (workers, `Generation`, `SavedState` or None) of a file; None without a file."""
+    """Returns (workers, generation, begun one, saved state or None) of a file; None without one."""
     try:
         described = strict_json.read_json(path)
         workers, generation = described["workers"], generation_from(described["generation"])
-        if max(generation.members) >= len(workers):
-            raise ValueError(f"it tells of worker {max(generation.members)} of {len(workers)}")
-        return workers, generation, state_from(described["saved"])
+        begun = generation_from(described.get("begun", described["generation"]))
+        largest = max(generation.members + begun.members)
+        if largest >= len(workers):
+            raise ValueError(f"it tells of worker {largest} of {len(workers)}")
+        return workers, generation, begun, state_from(described["saved"])
     except FileNotFoundError:
         return None
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
 
 

@@ -228,6 +228,7 @@ def join_cluster(
         try:
             members = peers.tasks_of(joined.cluster_resolver)
             rendezvous.wait_for_peers(members, _SETTLE_SECONDS, token)
+            file.begin()
             return joined
         except PeerError as error:
             _logger.warning("%s; the workers start to agree anew", error)
@@ -270,7 +271,8 @@ class _Meeting:
 
     def _introduction(self):
         generation, own = self.file.generation, self.tasks.index
-        described = generation, self.state, self._proposal, self.options
+        begun = None if self.file.begun == generation else self.file.begun
+        described = generation, self.state, self._proposal, self.options, begun
         return Introduction(self.key, own, self._run, *described).encode()
 
     def _look(self, heard):
@@ -290,8 +292,9 @@ class _Meeting:
             return True
         if self._wrong:
             return False  # until the worker is restarted, or time is over
-        last, states = self._known(there)
-        if self._is_own_turn(last, states, coming=told.keys() - there.keys()):
+        deciding, states = self._known(there)
+        last = deciding[-1]
+        if self._is_own_turn(deciding, states, coming=told.keys() - there.keys()):
             order = last.order(states)
             # States may come from a cluster of other workers.
             before = max([last.number, *(s.generation for s in states.values() if s is not None)])
@@ -300,7 +303,7 @@ class _Meeting:
             self.file.agree(generation)
             self._proposal = Proposal(generation, {i: other.run for i, other in there.items()})
         else:
-            self._wait(last, states, answers)
+            self._wait(deciding, states, answers)
         return False
 
     def _agrees(self, there):
@@ -315,16 +318,18 @@ class _Meeting:
         return False
 
     def _known(self, there):
-        """The latest generation that any worker knows, and the workers' states."""
+        """The `deciding` generations that any worker knows, and the workers' states."""
         states = {index: other.state for index, other in there.items()}
         states[self.tasks.index] = self.state
-        generations = [self.file.generation, *(other.generation for other in there.values())]
-        return max(generations, key=lambda generation: generation.number), states
+        begun = [self.file.begun, *(one.begun or one.generation for one in there.values())]
+        agreed = [self.file.generation, *(one.generation for one in there.values())]
+        return membership.deciding(begun, agreed), states
 
-    def _is_own_turn(self, last, states, coming):
+    def _is_own_turn(self, deciding, states, coming):
         """True if enough workers are present and this one is the next chief."""
-        now, num_workers = time.monotonic(), len(self.tasks.names)
-        order = last.order(states) if last.may_continue(states) else None
+        now, num_workers, last = time.monotonic(), len(self.tasks.names), deciding[-1]
+        may_continue = all(generation.may_continue(states) for generation in deciding)
+        order = last.order(states) if may_continue else None
         if order is None or len(states) < self.min_workers:
             self._enough_since = None
             return False
@@ -372,9 +377,11 @@ class _Meeting:
         if self._wrong_since and now > self._wrong_since + _WRONG_SECONDS:
             raise PeerError("; ".join(list(self._wrong.values())[:_MOST_TOLD]))
 
-    def _wait(self, last, states, answers):
+    def _wait(self, deciding, states, answers):
         """Logs at times why training cannot start; raises PeerError at the deadline."""
         now = time.monotonic()
+        lacking = next((one for one in deciding if not one.may_continue(states)), None)
+        last = lacking or deciding[-1]
         if self._enough_since and now < self._enough_since + self.join_timeout + _SETTLE_SECONDS:
             return
         if any(
@@ -387,7 +394,7 @@ class _Meeting:
             return
         if self._enough_since:
             why = "the workers that are present do not agree on the members"
-        elif len(states) >= self.min_workers and last.may_continue(states):
+        elif len(states) >= self.min_workers and lacking is None:
             why = (
                 "no worker that is present has the latest checkpoint, which worker"
                 f" {last.members[0]} has; start that worker (copies need num_copies > 0)"
