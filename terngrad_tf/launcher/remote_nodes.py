@@ -9,6 +9,7 @@ import functools
 import json
 import queue
 import secrets
+import select
 import signal
 import socket
 import threading
@@ -22,7 +23,13 @@ from terngrad_tf.common.arguments import is_integer
 from terngrad_tf.common.strict_json import parse_json
 from terngrad_tf.launcher import agent
 from terngrad_tf.launcher.hosts import Host
-from terngrad_tf.launcher.nodes import SILENCE_SECONDS, Event, LostError, clock_remark
+from terngrad_tf.launcher.nodes import (
+    SILENCE_SECONDS,
+    Event,
+    LostError,
+    clock_remark,
+    wait_seconds,
+)
 from terngrad_tf.launcher.output.window import size_of
 from terngrad_tf.version import __version__
 
@@ -51,18 +58,23 @@ class Listener:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def wait(self, node: int, timeout: float) -> tuple[socket.socket, Any, dict[str, Any]]:
-        """Returns a machine's next connection, its stream, and its first message.
+        """Returns a machine's next open connection, its stream, and its first message.
 
         Raises:
             LostError: the machine did not connect in time.
         """
+        deadline = time.monotonic() + timeout
         try:
-            return self._waiting[node].get(timeout=timeout)
+            while _has_ended((found := self._waiting[node].get(timeout=wait_seconds(deadline)))[0]):
+                found[0].close()
+            return found
         except queue.Empty:
             raise LostError(f"machine {node} did not connect within {timeout:.0f} s") from None
 
     def has(self, node: int) -> bool:
-        """Returns True if a connection of a machine is waiting."""
+        """Returns True if an open connection of a machine is waiting."""
+        with contextlib.suppress(LostError):
+            self._waiting[node].put(self.wait(node, 0.0))
         return not self._waiting[node].empty()
 
     def _accept(self):
@@ -297,6 +309,13 @@ def _is_greeting(told):
         and all(is_integer(port) for port in ports)
         and all(is_address(Host(told["name"] or "host").address(port)) for port in ports)
     )
+
+
+def _has_ended(connection):
+    """Returns True if the other end has closed a connection, or is lost."""
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP)
+    return bool(poll.poll(0))
 
 
 def _shut(connection):
