@@ -67,6 +67,7 @@ class _Attempt:
 
     Attributes:
         running: machine of each running process, by rank.
+        machines: machine of each process, by rank.
         failures: (status, line, whether others may be the cause) of failed processes and lost
             machines.
         deadlines: (time, signal to send to all processes).
@@ -82,6 +83,9 @@ class _Attempt:
     told_by: set[Node | None] = dataclasses.field(default_factory=set)
     lost: list[Node] = dataclasses.field(default_factory=list)
     grows: bool = False
+
+    def __post_init__(self):
+        self.machines = dict(self.running)
 
     def failure(self):
         """Returns the failure that caused the others, judging by statuses."""
@@ -338,6 +342,8 @@ class Coordinator:
     def _handle(self, attempt, node, message):
         if "line" in message:
             rank, stream, text = message["line"]
+            if attempt.machines.get(rank) is not node:
+                return  # of an earlier process, whose children write on
             shown = functools.partial(self._note_shown, node, rank, size_of(text))
             self._write(self._tasks[rank].label, stream, text, shown)
         elif "exit" in message:

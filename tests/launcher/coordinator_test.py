@@ -64,6 +64,25 @@ class SilenceTest(unittest.TestCase):
             self.assertEqual(_run(2), (0, None))
 
 
+class LateLineTest(unittest.TestCase):
+    def test_a_line_of_an_earlier_start_which_had_more_processes_ends_nothing(self):
+        class Machine(_Machine):
+            def send(self, message):
+                if "start" in message:
+                    self._events.put((self, {"line": [1, 1, "late"]}))
+                    self._events.put((self, {"line": [0, 1, "own"]}))
+                super().send(message)
+
+        lines = []
+
+        def write(process, stream, text, shown):
+            lines.append((process, stream, text))
+
+        plan = Plan(command=["true"], folder="/")
+        self.assertEqual(Coordinator(plan, [Machine(0.1)], write, print).run(), (0, None))
+        self.assertEqual(lines, [("0", 1, "own")])
+
+
 class SameAddressTest(unittest.TestCase):
     def test_two_machines_of_one_name_are_refused(self):
         plan = Plan(command=["true"], folder="/")
