@@ -173,6 +173,7 @@ class Coordinator:
                 self._open.remove(node)
                 # Slow if the machine is frozen.
                 threading.Thread(target=node.close, daemon=True).start()
+            self._forget_events()
             failure = attempt.failure()
             if attempt.told is not None:
                 return self._told_status(attempt)
@@ -313,11 +314,12 @@ class Coordinator:
         return attempt
 
     def _forget_events(self):
-        """Drops events of earlier processes; keeps signals and remarks."""
+        """Drops events of earlier processes and connections; keeps signals and remarks."""
         kept = []
         while not self._events.empty():
-            event = self._events.get()
-            kept += [event] if event[1].keys() & {"told", "remark"} else []
+            node, message = event = self._events.get()
+            is_lost = "lost" in message and node in self._open
+            kept += [event] if is_lost or message.keys() & {"told", "remark"} else []
         for event in kept:
             self._events.put(event)
 

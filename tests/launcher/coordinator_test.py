@@ -64,6 +64,19 @@ class SilenceTest(unittest.TestCase):
             self.assertEqual(_run(2), (0, None))
 
 
+class LostBetweenTest(unittest.TestCase):
+    def test_a_machine_that_is_lost_before_the_start_is_no_silent_one(self):
+        class Machine(_Machine):
+            def open(self, events):
+                super().open(events)
+                events.put((self, {"lost": "far: the connection ended"}))
+
+        plan = Plan(command=["true"], folder="/")
+        with mock.patch.object(coordinator, "SILENCE_SECONDS", 1.0):
+            result = Coordinator(plan, [Machine(300)], print, print).run()
+        self.assertEqual(result, (STATUS_PEER, "lost far: the connection ended"))
+
+
 class LateLineTest(unittest.TestCase):
     def test_a_line_of_an_earlier_start_which_had_more_processes_ends_nothing(self):
         class Machine(_Machine):
