@@ -94,8 +94,9 @@ class Agent:
     def end(self, seconds: float = _ORPHAN_SECONDS) -> None:
         """Ends all processes: SIGTERM, then SIGKILL after some seconds."""
         self.signal(signal.SIGTERM)
+        deadline = time.monotonic() + seconds
         for waiter in self._waiters:
-            waiter.join(seconds)
+            waiter.join(max(0.0, deadline - time.monotonic()))
         self.signal(signal.SIGKILL)
 
     def _start(self, job):

@@ -6,9 +6,11 @@ import pathlib
 import queue
 import sys
 import unittest
+from unittest import mock
 
 import pytest
 
+from terngrad_tf.launcher import agent as agent_module
 from terngrad_tf.launcher.agent import Agent
 from terngrad_tf.launcher.output.window import size_of
 from tests.distribute.processes import free_ports
@@ -34,6 +36,18 @@ class AgentTest(unittest.TestCase):
         agent.handle({"start": job})
         self.assertEqual(told, [{"refused": ["cannot start: Argument list too long", ""]}])
         self.assertNotIn("sleep", _names_of_children())
+
+    def test_all_processes_together_have_the_time_to_end(self):
+        now = [0.0]
+
+        def join(seconds):
+            now[0] += seconds
+
+        agent = Agent(print)
+        agent._waiters = [mock.Mock(join=join) for _ in range(8)]
+        with mock.patch.object(agent_module.time, "monotonic", lambda: now[0]):
+            agent.end(10.0)
+        self.assertEqual(now, [10.0])
 
     def test_a_process_waits_for_the_reader_of_its_lines_and_then_goes_on(self):
         told = queue.SimpleQueue()
