@@ -134,7 +134,7 @@ class SshNode:
     def open(self, events: "queue.SimpleQueue[Event]") -> None:
         """See `Node`."""
         process = self._process = subprocess.Popen(
-            ssh_command(self._host, self._options, self._python, self._environment, "agent"),
+            self._command(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -198,10 +198,19 @@ class SshNode:
 
     def reaches(self) -> bool:
         """See `Node`."""
-        command = [*_SSH, *self._options, "--", self._host.ssh_target, "true"]
-        quiet = subprocess.DEVNULL
-        done = subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, check=False)
-        return done.returncode == 0
+        # Its Python may be missing, such as on a disk that is not mounted yet.
+        quiet, command = subprocess.DEVNULL, self._command()
+        done = subprocess.run(
+            command, stdin=quiet, stderr=quiet, stdout=subprocess.PIPE, check=False
+        )
+        told = filter(None, map(message_of, done.stdout.splitlines()))
+        with contextlib.suppress(LostError):
+            check_version(self.name, next(told, {}))
+            return True
+        return False
+
+    def _command(self):
+        return ssh_command(self._host, self._options, self._python, self._environment, "agent")
 
 
 def ssh_command(

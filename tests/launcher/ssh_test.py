@@ -57,6 +57,12 @@ class SshTest(unittest.TestCase):
         node.open(queue.SimpleQueue())
         node.close()
 
+    def test_a_machine_is_back_when_its_program_is(self):
+        self.write("exec")
+        self.assertTrue(SshNode(Host("there"), [2222], sys.executable, [], {}).reaches())
+        # Its disk is not mounted yet.
+        self.assertFalse(SshNode(Host("there"), [2222], "/no/python", [], {}).reaches())
+
     def test_a_connection_that_breaks_is_a_fault(self):
         self.write('(read -r line; echo "$line"; read -r line; echo "$line") |')
         found = check([Host("there")], 2222, sys.executable, [], {}, lambda line: None)
