@@ -141,10 +141,9 @@ class MembersFile:
             return None
         numbers = [0]
         for path in self._path.parent.glob(_FILES):
-            *_, saved = _read(path) or (None,)
-            # The record may be older than the last saved state, never newer.
-            if saved is not None and saved.step <= newest_step:
-                numbers.append(saved.generation)
+            if (read := _read(path)) is not None:
+                _, last, _, saved = read
+                numbers.append(_saved_by(newest_step, last, saved))
         return SavedState(max(numbers), newest_step)
 
     def _write(self):
@@ -159,6 +158,26 @@ class MembersFile:
             file.write(json.dumps(described) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def _saved_by(step, last, saved):
+    """Returns the number of the generation that saved a folder's newest state, 0 if unknown.
+
+    Args:
+        step: that of the state.
+        last: generation to which a worker agreed last.
+        saved: state that this worker recorded last, or None.
+    """
+    if saved is None:
+        return 0
+    # The record may be older than the last saved state.
+    if saved.step <= step:
+        return saved.generation
+    # Later states are damaged or lost. A generation leaves none that others saved after its start.
+    if saved.generation != last.number or (last.start is not None and step < last.start.step):
+        return 0
+    is_start = last.start is not None and step == last.start.step
+    return last.start.generation if is_start else last.number
 
 
 def _read(path):

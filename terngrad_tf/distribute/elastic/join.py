@@ -293,9 +293,10 @@ class _Meeting:
         if self._wrong:
             return False  # until the worker is restarted, or time is over
         deciding, states = self._known(there)
-        last = deciding[-1]
+        last, order = deciding[-1], None
         if self._is_own_turn(deciding, states, coming=told.keys() - there.keys()):
             order = last.order(states)
+        if order is not None:
             # States may come from a cluster of other workers.
             before = max([last.number, *(s.generation for s in states.values() if s is not None)])
             generation = Generation(before + 1, order, self.num_copies, self.state)

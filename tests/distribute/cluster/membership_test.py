@@ -93,6 +93,17 @@ class MembersFileTest(tf.test.TestCase):
         self.assertEqual(again.state(120), SavedState(4, 120))  # saving did not finish
         self.assertIsNone(again.state(None))
 
+    def test_an_older_state_is_the_generations_own_if_the_newest_is_damaged(self):
+        file = MembersFile(self.folder, 1, NAMES)
+        file.agree(Generation(5, (1, 2), 0, SavedState(4, 80)))
+        file.saved(110)
+        self.assertEqual(file.state(100), SavedState(5, 100))
+        self.assertEqual(file.state(80), SavedState(4, 80))
+        self.assertEqual(file.state(70), SavedState(0, 70))
+        # A later generation removes later states before it saves its first one.
+        file.agree(Generation(6, (2, 1), 1, SavedState(5, 90)))
+        self.assertEqual(file.state(100), SavedState(0, 100))
+
     def test_workers_that_share_a_folder_know_what_each_saved(self):
         files = [MembersFile(self.folder, index, NAMES[:2]) for index in range(2)]
         files[0].agree(Generation(1, (0, 1)))
