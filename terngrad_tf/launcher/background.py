@@ -92,11 +92,13 @@ def stop(log: str | os.PathLike, grace_seconds: float = GRACE_SECONDS) -> int | 
     if pid is not None:
         _signal(pid, signal.SIGTERM)
         deadline = time.monotonic() + grace_seconds
-        while running_process(path) and time.monotonic() < deadline:
+        while running_process(path) == pid and time.monotonic() < deadline:
             time.sleep(0.05)
-        if running_process(path):
+        if running_process(path) == pid:
             _signal(pid, signal.SIGKILL)
-    path.unlink(missing_ok=True)
+    # Meanwhile the log may have a new run.
+    if running_process(path) in (None, pid):
+        path.unlink(missing_ok=True)
     return pid
 
 

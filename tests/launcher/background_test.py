@@ -5,6 +5,7 @@ import pathlib
 import shlex
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -74,6 +75,24 @@ class BackgroundTest(tf.test.TestCase):
         self.assertFalse(is_alive(pid) or self.pid_file.exists())
         self.assertEqual(self.log.read_text().splitlines()[-1], "terngrad run: ended by SIGTERM")
         self.assertEqual(self.terngrad("stop", self.log), (0, [f"{self.log}: Stopped already."]))
+
+    def test_a_run_that_begins_while_the_last_one_ends_goes_on(self):
+        ending = subprocess.Popen(["sleep", "60"], start_new_session=True)
+        self.addCleanup(ending.wait)
+        self.addCleanup(ending.kill)
+        self.write_pid_file(ending.pid)
+
+        def end(pid, number):
+            ending.kill()
+            ending.wait()
+            self.write_pid_file(os.getpid())  # the new run
+
+        with mock.patch.object(background, "_signal", end):
+            self.assertEqual(background.stop(self.log, grace_seconds=1.0), ending.pid)
+        self.assertEqual(background.running_process(self.pid_file), os.getpid())
+
+    def write_pid_file(self, pid):
+        self.pid_file.write_text(f"{pid} {background._identity(pid)}\n", "ascii")
 
     @pytest.mark.slow
     def test_failures_at_the_start_are_shown_on_the_terminal(self):
