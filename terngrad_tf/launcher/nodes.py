@@ -198,13 +198,18 @@ class SshNode:
 
     def reaches(self) -> bool:
         """See `Node`."""
-        # Its Python may be missing, such as on a disk that is not mounted yet.
-        quiet, command = subprocess.DEVNULL, self._command()
-        done = subprocess.run(
-            command, stdin=quiet, stderr=quiet, stdout=subprocess.PIPE, check=False
-        )
-        told = filter(None, map(message_of, done.stdout.splitlines()))
-        with contextlib.suppress(LostError):
+        # Its Python may be missing, such as on a disk that is not mounted yet, or hang.
+        quiet, limit = subprocess.DEVNULL, _CONNECT_SECONDS + SILENCE_SECONDS
+        with contextlib.suppress(LostError, subprocess.TimeoutExpired):
+            done = subprocess.run(
+                self._command(),
+                stdin=quiet,
+                stdout=subprocess.PIPE,
+                stderr=quiet,
+                timeout=limit,
+                check=False,
+            )
+            told = filter(None, map(message_of, done.stdout.splitlines()))
             check_version(self.name, next(told, {}))
             return True
         return False

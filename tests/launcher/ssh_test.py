@@ -6,11 +6,13 @@ import queue
 import shutil
 import sys
 import tempfile
+import time
 import unittest
 from unittest import mock
 
 import pytest
 
+from terngrad_tf.launcher import nodes
 from terngrad_tf.launcher.check import check
 from terngrad_tf.launcher.hosts import Host
 from terngrad_tf.launcher.machines import copy_folder
@@ -62,6 +64,14 @@ class SshTest(unittest.TestCase):
         self.assertTrue(SshNode(Host("there"), [2222], sys.executable, [], {}).reaches())
         # Its disk is not mounted yet.
         self.assertFalse(SshNode(Host("there"), [2222], "/no/python", [], {}).reaches())
+
+    def test_a_machine_whose_program_hangs_is_not_back(self):
+        self.write_program("ssh", "#!/bin/sh\nexec sleep 30\n")
+        node = SshNode(Host("there"), [2222], sys.executable, [], {})
+        begin = time.monotonic()
+        with mock.patch.multiple(nodes, _CONNECT_SECONDS=0.0, SILENCE_SECONDS=0.1):
+            self.assertFalse(node.reaches())
+        self.assertLess(time.monotonic() - begin, 30)
 
     def test_a_connection_that_breaks_is_a_fault(self):
         self.write('(read -r line; echo "$line"; read -r line; echo "$line") |')
