@@ -8,6 +8,8 @@ from typing import Any, TypeGuard
 # Maximum number of characters.
 _MAX_SHOWN = 200
 _MAX_DENOMINATOR = 10**6
+# Of a number: more than errors of a few float operations.
+_MAX_ERROR = fractions.Fraction(1, 10**12)
 
 
 def check(condition: Any, name: str, rule: str, value: object) -> None:
@@ -49,8 +51,9 @@ def as_fraction(value: float | fractions.Fraction) -> fractions.Fraction:
         >>> as_fraction(1.1), as_fraction(1 / 3)
         (Fraction(11, 10), Fraction(1, 3))
     """
-    exact = fractions.Fraction(value)
-    return exact.limit_denominator(_MAX_DENOMINATOR) or exact
+    exact = fractions.Fraction(str(value))
+    near = exact.limit_denominator(_MAX_DENOMINATOR)
+    return near if abs(near - exact) <= _MAX_ERROR * abs(exact) else exact
 
 
 def shown(value: object) -> str:

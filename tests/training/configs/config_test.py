@@ -199,6 +199,9 @@ class OptionsTest(tf.test.TestCase):
         # In floats, 1.1 * 50000 / 100 is above 550.
         options = train_config(batch_size=100, epochs=1.1, save_epochs=0.55).with_steps(50000)
         self.assertEqual((options.max_steps, options.checkpoints.save_iter), (550, 275))
+        # Not a millionth, nor more than 300 or 600 steps by the float's error.
+        options = train_config(batch_size=1, epochs=6e-7, save_epochs=3e-7).with_steps(10**9)
+        self.assertEqual((options.max_steps, options.checkpoints.save_iter), (600, 300))
 
     def test_max_steps_identifies_runs_with_linear_decay_to_the_end(self):
         linear = {"learning_rate_decay_type": "linear", "max_steps": 7}
