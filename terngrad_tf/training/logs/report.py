@@ -36,7 +36,8 @@ def read_scalars(folder: str | os.PathLike) -> dict[str, dict[int, float]]:
     for tag in events.Tags()[tensors]:
         if events.SummaryMetadata(tag).plugin_data.plugin_name == "scalars":
             values = {e.step: float(tf.make_ndarray(e.tensor_proto)) for e in events.Tensors(tag)}
-            scalars[tag] = dict(sorted(values.items()))
+            # A run before in the folder may have written the tag alone.
+            scalars |= {tag: dict(sorted(values.items()))} if values else {}
     return scalars
 
 
