@@ -111,6 +111,8 @@ class Telemetry(keras.callbacks.Callback):
         self._write_scalars({tag: v for tag, v in found.items() if v is not None}, step)
         if step in self._told:
             return
+        # Later records are of other steps, or of a run before: this one replaces them.
+        self._told = {told for told in self._told if told < step}
         values = dataclasses.asdict(mean) | {tags.TELEMETRY[tag]: v for tag, v in found.items()}
         line = json.dumps({**values, "step": step, "time": time.time()}, allow_nan=False)
         # Concurrent readers never see half a line.
@@ -132,8 +134,12 @@ class Telemetry(keras.callbacks.Callback):
 
 
 def told_steps(path: pathlib.Path) -> set[int]:
-    """Steps in a file of JSON lines; skips truncated and foreign lines, or a missing file."""
-    found = set()
+    """Steps in a file of JSON lines; skips truncated and foreign lines, or a missing file.
+
+    After a smaller step, a run has started again: its later steps before do not count.
+    """
+    found: set[int] = set()
+    last = 0
     try:
         with open_regular(path) as file:
             lines = file.read().splitlines()
@@ -143,5 +149,8 @@ def told_steps(path: pathlib.Path) -> set[int]:
         with contextlib.suppress(ValueError, TypeError, KeyError):
             step = strict_json.parse_json(line)["step"]
             if is_integer(step):
+                if step < last:
+                    found = {before for before in found if before < step}
                 found.add(step)
+                last = step
     return found

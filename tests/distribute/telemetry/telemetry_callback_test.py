@@ -77,6 +77,15 @@ class TelemetryTest(tf.test.TestCase):
         # A new run in the same folder is recorded completely.
         self.fit(build(strategy), 5)
         self.assertEqual([record["step"] for record in records_of(self.folder)], [4, 8, 12, 4])
+        # Records of steps 8 and 12 belong to the run before.
+        model = build(strategy)
+        model.optimizer.iterations.assign(5)
+        self.fit(model, 4)
+        self.assertEqual([record["step"] for record in records_of(self.folder)][3:], [4, 8])
+        # Steps after others than before replace those, so that none is missing.
+        model.optimizer.iterations.assign(5)
+        self.fit(model, 4, every=2)
+        self.assertEqual([record["step"] for record in records_of(self.folder)][5:], [6, 8])
 
     @pytest.mark.slow
     def test_the_wire_that_auto_took_is_a_text(self):
