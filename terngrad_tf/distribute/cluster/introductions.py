@@ -28,7 +28,8 @@ class Introduction:
         generation: the last one to which the worker agreed.
         options: digest of settings that a worker must share with a cluster that trains already;
             workers that begin together compare these later, by name.
-        begun: the last generation of the worker that all members joined; None if `generation`.
+        begun: the last generation known to the worker that all members joined; None if
+            `generation`.
     """
 
     cluster: str

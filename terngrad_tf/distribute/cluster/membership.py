@@ -83,7 +83,7 @@ def deciding(begun: Iterable[Generation], agreed: Iterable[Generation]) -> list[
     """Returns the generations of which enough workers must be present, the latest last.
 
     Args:
-        begun: the last generation of each present worker that all its members joined.
+        begun: the last generation that all its members joined, as each present worker knows.
         agreed: the last one to which each of them agreed.
     """
     last = max(begun, key=_age)
@@ -117,9 +117,15 @@ class MembersFile:
             if of_workers == self._workers:
                 self.generation, self.begun = generation, begun
 
-    def agree(self, generation: Generation) -> None:
-        """Records a generation, permanently; raises OSError on failure."""
+    def agree(self, generation: Generation, begun: Generation | None = None) -> None:
+        """Records a generation, permanently; raises OSError on failure.
+
+        Args:
+            begun: the last generation before it that all members joined, as far as those who agree
+                know. This worker may have stopped before it knew.
+        """
         self.generation = generation
+        self.begun = max(self.begun, begun or self.begun, key=_age)
         self._write()
 
     def begin(self) -> None:

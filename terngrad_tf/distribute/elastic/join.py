@@ -301,7 +301,7 @@ class _Meeting:
             before = max([last.number, *(s.generation for s in states.values() if s is not None)])
             generation = Generation(before + 1, order, self.num_copies, self.state)
             self._settle_until = time.monotonic() + _AGREE_SECONDS
-            self.file.agree(generation)
+            self.file.agree(generation, deciding[0])
             self._proposal = Proposal(generation, {i: other.run for i, other in there.items()})
         else:
             self._wait(deciding, states, answers)
@@ -314,7 +314,7 @@ class _Meeting:
             if proposal is None or proposal.runs.get(self.tasks.index) != self._run:
                 continue
             if proposal.generation.number > self.file.generation.number:
-                self.file.agree(proposal.generation)
+                self.file.agree(proposal.generation, other.begun)
                 return True
         return False
 

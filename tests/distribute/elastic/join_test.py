@@ -58,6 +58,20 @@ class AgreementTest(unittest.TestCase):
         self.assertEqual(self.files[2].generation.members, (1, 2))
         self.assertTrue(self.look(1, [2]))
 
+    def test_workers_that_agree_know_the_last_generation_that_began(self):
+        self.look(0, [1])
+        self.look(1, [0])
+        self.files[0].begin()  # worker 1 stops before it knows
+        self.meetings[0]._proposal = None
+        self.look(0, [1, 2])
+        self.look(1, [0, 2])
+        self.look(2, [0, 1])
+        # Worker 0 may go on as half of the two that trained.
+        self.look(1, [2])
+        self.look(2, [1])
+        self.assertEqual([file.generation.number for file in self.files], [3, 3, 3])
+        self.assertEqual([file.begun.members for file in self.files], [(0, 1)] * 3)
+
     def test_a_thousand_workers_hear_the_proposal(self):
         members = Generation(4, tuple(range(1000)), 1, SavedState(3, 10))
         proposal = Proposal(members, dict.fromkeys(range(1, 1000), "0123456789abcdef"))
