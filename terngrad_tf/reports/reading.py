@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from terngrad_tf.common import strict_json, tags
+from terngrad_tf.common import tags
 from terngrad_tf.common.files import open_regular
 from terngrad_tf.distribute.telemetry import callback
 from terngrad_tf.subspace.weights import snapshot_files
@@ -178,28 +178,8 @@ def _eval_dirs(folder, eval_dir):
 
 
 def _read_telemetry(path, steps_before):
-    """Returns records by step, without truncated and malformed lines.
-
-    After a smaller step, a run has started again: its later records before do not count.
-    """
-    records = {}
-    try:
-        with open_regular(path) as file:
-            lines = file.read().splitlines()
-    except (OSError, ValueError):
-        return {}
-    for line in lines:
-        try:
-            record = strict_json.parse_json(line)
-            step = record["step"]
-        except (ValueError, TypeError, KeyError):
-            continue
-        if isinstance(step, int):
-            step += steps_before
-            if records and step < next(reversed(records)):
-                records = {before: found for before, found in records.items() if before < step}
-            records[step] = record
-    return dict(sorted(records.items()))
+    """Returns records by step, counted as in curves."""
+    return {steps_before + step: record for step, record in callback.read_records(path).items()}
 
 
 def number(record: Mapping[str, Any], name: str) -> float | None:

@@ -1,6 +1,5 @@
 """Telemetry of a run in TensorBoard and as JSON lines: the callback `Telemetry`."""
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -133,24 +132,31 @@ class Telemetry(keras.callbacks.Callback):
         self._writer.flush()
 
 
-def told_steps(path: pathlib.Path) -> set[int]:
-    """Steps in a file of JSON lines; skips truncated and foreign lines, or a missing file.
+def read_records(path: pathlib.Path) -> dict[int, dict[str, Any]]:
+    """Records in a file of JSON lines by step, ascending.
 
-    After a smaller step, a run has started again: its later steps before do not count.
+    Skips truncated and foreign lines, or a missing file. After a smaller step, a run has started
+    again: its later records before do not count.
     """
-    found: set[int] = set()
-    last = 0
+    records: dict[int, dict[str, Any]] = {}
     try:
         with open_regular(path) as file:
             lines = file.read().splitlines()
     except (OSError, ValueError):
-        return found
+        return records
     for line in lines:
-        with contextlib.suppress(ValueError, TypeError, KeyError):
-            step = strict_json.parse_json(line)["step"]
-            if is_integer(step):
-                if step < last:
-                    found = {before for before in found if before < step}
-                found.add(step)
-                last = step
-    return found
+        try:
+            record = strict_json.parse_json(line)
+            step = record["step"]
+        except (ValueError, TypeError, KeyError):
+            continue
+        if is_integer(step):
+            if records and step < next(reversed(records)):
+                records = {before: found for before, found in records.items() if before < step}
+            records[step] = record
+    return records
+
+
+def told_steps(path: pathlib.Path) -> set[int]:
+    """Steps of `read_records`."""
+    return set(read_records(path))
