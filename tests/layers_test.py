@@ -59,7 +59,10 @@ TRAINING_ROOMS = (
     "runs",
 )
 # Layers within private; entries of the manifest of patches are lower.
-PRIVATE_ROOMS = ("patches", "keras_names", "collectives", "data", "replicas", "strategies", "keras")
+PRIVATE_ROOMS = (
+    *("patches", "keras_names", "holders"),
+    *("collectives", "data", "replicas", "strategies", "keras"),
+)
 # Layers within subspace.
 SUBSPACE_ROOMS = ("weights", "components", "optimizers")
 # Maximum number of modules in a folder, of tests too. Programs and networks do not count, since

@@ -1,16 +1,11 @@
 """Finds what a model holds besides its variables: optimizers, and variables of TensorFlow."""
 
 import itertools
-from collections.abc import Iterator
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 from terngrad_tf.distribute import local_steps_optimizer, private
-
-# Of TensorFlow's own tracking.
-_TRACKING = "_self_"
 
 
 def optimizers_of(model: keras.Model) -> dict[str, keras.optimizers.Optimizer]:
@@ -18,7 +13,7 @@ def optimizers_of(model: keras.Model) -> dict[str, keras.optimizers.Optimizer]:
 
     The others are attributes of the model, its layers or optimizers, also in lists and dicts.
     """
-    found = list(_attributes(model, keras.optimizers.Optimizer))
+    found = list(private.held_by(model, keras.optimizers.Optimizer))
     main = getattr(model, "optimizer", None)
     if main is not None:
         found = [("optimizer", main), *((p, one) for p, one in found if one is not main)]
@@ -27,7 +22,7 @@ def optimizers_of(model: keras.Model) -> dict[str, keras.optimizers.Optimizer]:
         # The variables of `LossScaleOptimizer` and `DiLoCo` are those of their parts, too.
         is_whole = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         if not is_whole and local_steps_optimizer(optimizer) is None:
-            parts += _parts_of(optimizer, keras.optimizers.Optimizer, f"{place}.")
+            parts += private.parts_of(optimizer, keras.optimizers.Optimizer, f"{place}.")
     return _distinct([*found, *parts])
 
 
@@ -37,19 +32,19 @@ def variables_of(model: keras.Model) -> dict[str, tf.Variable]:
     They are attributes of the model or its layers, also in lists and dicts. See `not_numbers_of`
     for those that are left out.
     """
-    found = _distinct(_attributes(model, tf.Variable)).items()
+    found = _distinct(private.held_by(model, tf.Variable)).items()
     return {place: variable for place, variable in found if _holds_numbers(variable)}
 
 
 def not_numbers_of(model: keras.Model) -> list[str]:
     """Returns the places of TensorFlow's variables that no checkpoint can hold, such as texts."""
-    found = _distinct(_attributes(model, tf.Variable)).items()
+    found = _distinct(private.held_by(model, tf.Variable)).items()
     return [place for place, variable in found if not _holds_numbers(variable)]
 
 
 def generator_states_of(model: keras.Model) -> dict[str, tf.Variable]:
     """Returns the states of `tf.random.Generator`s that are attributes, by their places."""
-    generators = _distinct(_attributes(model, tf.random.Generator))
+    generators = _distinct(private.held_by(model, tf.random.Generator))
     return {place: generator.state for place, generator in generators.items()}
 
 
@@ -63,37 +58,6 @@ def layers_not_built(model: keras.Model) -> list[str]:
 def _holds_numbers(variable):
     dtype = variable.dtype
     return dtype.is_floating or dtype.is_integer or dtype.is_bool
-
-
-def _attributes(model, kind) -> Iterator[tuple[str, Any]]:
-    for layer in private.layers_of(model):
-        yield from _parts_of(layer, kind, "" if layer is model else f"{layer.name}/")
-
-
-def _parts_of(holder, kind, place):
-    found = {
-        name: value
-        for name, value in vars(holder).items()
-        if _may_hold(value, kind) and not name.startswith(_TRACKING)
-    }
-    # Users' names before those of Keras and TensorFlow, which list the same objects again.
-    for name in sorted(found, key=lambda name: (name.startswith("_"), name)):
-        yield from _parts(found[name], kind, place + name)
-
-
-def _parts(value, kind, place):
-    if isinstance(value, kind):
-        yield place, value
-    elif isinstance(value, list | tuple | dict):
-        parts = value.items() if isinstance(value, dict) else enumerate(value)
-        for name, part in parts:
-            if _may_hold(part, kind):
-                yield from _parts(part, kind, f"{place}.{name}")
-
-
-def _may_hold(value, kind):
-    """Returns False for most values quickly, such as the words of a vocabulary."""
-    return isinstance(value, (list, tuple, dict, kind))
 
 
 def _distinct(found):

@@ -22,6 +22,7 @@ from terngrad_tf.distribute.private.collectives.process_group import (
 )
 from terngrad_tf.distribute.private.collectives.stamps import stamped
 from terngrad_tf.distribute.private.data.agreed_seeds import seed_alike, unseeded_generators
+from terngrad_tf.distribute.private.holders import held_by, layers_of, parts_of
 from terngrad_tf.distribute.private.keras import (  # noqa: F401
     callback_lists,
     python_numbers,
@@ -37,7 +38,6 @@ from terngrad_tf.distribute.private.keras.losses import unscale_loss
 from terngrad_tf.distribute.private.keras.resuming import (
     exit_after_fit,
     forget_resumed,
-    layers_of,
     optimizers_used_by,
     positions_of_trained,
     resume_fit,
@@ -101,7 +101,9 @@ __all__ = [
     "install_patches",
     "is_own",
     "keras_step",
+    "held_by",
     "layers_of",
+    "parts_of",
     "local_tensors",
     "losses_as_parts",
     "mask_gradients",

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from terngrad_tf.distribute.private import holders
 from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.steps.contexts import evaluates
@@ -193,17 +194,10 @@ def held_optimizers(model: keras.Model) -> list[LocalStepsOptimizer]:
     extended = model.distribute_strategy.extended
     if not getattr(extended, "takes_local_steps", False):
         return []
-    found = _held(vars(layer) for layer in model._flatten_layers())
+    held = holders.held_by(model, keras.optimizers.Optimizer)
+    found = [one for _, value in held if (one := local_steps_optimizer(value)) is not None]
     distinct = {id(one): one for one in found}.values()
     return [one for one in distinct if extended.has_local_weights(one.local_weights)]
-
-
-def _held(values):
-    for value in values:
-        if isinstance(value, list | tuple | dict):
-            yield from _held(value.values() if isinstance(value, dict) else value)
-        elif (optimizer := local_steps_optimizer(value)) is not None:
-            yield optimizer
 
 
 @patch(keras.callbacks.CallbackList, "on_test_begin", "on_epoch_end")

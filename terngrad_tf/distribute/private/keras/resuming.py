@@ -96,11 +96,6 @@ def exit_after_fit(model: keras.Model, stack: contextlib.ExitStack) -> None:
         contexts.push(stack)
 
 
-def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
-    """Returns a model and all layers in it."""
-    return list(model._flatten_layers())
-
-
 def optimizers_used_by(model: keras.Model) -> list[keras.optimizers.Optimizer]:
     """Returns the optimizers that took steps in a model's `fit`, whoever holds them."""
     return list(_used.get(model, ()))
