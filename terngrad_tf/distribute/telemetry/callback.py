@@ -150,7 +150,7 @@ def read_records(path: pathlib.Path) -> dict[int, dict[str, Any]]:
             step = record["step"]
         except (ValueError, TypeError, KeyError):
             continue
-        if is_integer(step):
+        if is_integer(step, 0):
             if records and step < next(reversed(records)):
                 records = {before: found for before, found in records.items() if before < step}
             records[step] = record
