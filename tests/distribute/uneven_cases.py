@@ -82,7 +82,22 @@ def train(strategy, run_eagerly=False):
         results[f"{name}/evaluated"] = model.evaluate(data, verbose=0)
         results[f"{name}/predicted"] = model.predict(data, verbose=0)
     results["batch norm/mean"] = _moving_mean(strategy, run_eagerly)
+    results["none/sums"] = _sums_beside_none(strategy)
     return results
+
+
+def _sums_beside_none(strategy):
+    """Sums of batches that also hold None, read in a function."""
+
+    @tf.function
+    def step(iterator):
+        batch = iterator.get_next_as_optional().get_value()
+        sums = strategy.run(lambda targets, none: tf.reduce_sum(targets), args=batch)
+        return strategy.reduce("SUM", sums, axis=None)
+
+    data = strategy.experimental_distribute_dataset(_batches().map(lambda _, y: (y, None)))
+    iterator = iter(data)
+    return [float(step(iterator)) for _ in SIZES]
 
 
 def _moving_mean(strategy, run_eagerly):

@@ -225,3 +225,39 @@ def _dummy_of_none(stock, value_structure):
         return None if isinstance(spec, data_structure.NoneTensorSpec) else stock(spec)
 
     return tf.nest.map_structure(dummy, value_structure)
+
+
+@patch(input_lib, "_create_per_replica")
+def _none_of_replicas(stock, value_list, strategy):
+    """Lets an `Optional` hold batches with None, as steps in a function read them.
+
+    An `Optional` takes no values of replicas that are None, but takes None.
+    """
+
+    def merged(value):
+        is_none = isinstance(value, values.PerReplica) and all(
+            part is None for part in value.values
+        )
+        return None if is_none else value
+
+    return tf.nest.map_structure(merged, stock(value_list, strategy))
+
+
+@patch(input_lib, "_create_distributed_tensor_spec")
+def _spec_of_none(stock, strategy, tensor_spec):
+    """Describes what `_none_of_replicas` returns."""
+
+    def merged(spec):
+        if isinstance(spec, values.PerReplicaSpec):
+            first = spec._value_specs[0]
+            return first if isinstance(first, data_structure.NoneTensorSpec) else spec
+        return spec
+
+    return tf.nest.map_structure(merged, stock(strategy, tensor_spec))
+
+
+@patch(input_lib, "_rebatch_as_dynamic")
+def _rebatch_unless_none(stock, per_replica_spec):
+    """Takes the specs of `_spec_of_none`."""
+    is_none = isinstance(per_replica_spec, data_structure.NoneTensorSpec)
+    return per_replica_spec if is_none else stock(per_replica_spec)

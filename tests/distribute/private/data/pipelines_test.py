@@ -148,6 +148,8 @@ class AgreedOrderTest(tf.test.TestCase):
         return epochs.AgreedOrderAdapter(adapter, generator)
 
     def test_orders_are_those_of_keras_in_every_training(self):
+        if hasattr(PyDatasetAdapter(Places(), shuffle=True), "_epoch"):
+            self.skipTest("this release of Keras has the same orders on all processes")
         for workers in (1, 2):
             stock = self.orders(lambda adapter: adapter, workers)
             self.assertEqual(self.orders(self.agreed, workers), stock)

@@ -88,11 +88,11 @@ def in_scope(strategy):
     return contextlib.nullcontext() if strategy is None else strategy.scope()
 
 
-def trained(function, x, strategy=None):
-    """Weights, loss and predictions of a model after two passes."""
+def trained(function, x, strategy=None, **options):
+    """Weights, loss and predictions of a model after two passes; `options` are of `compile`."""
     with in_scope(strategy):
         model = Subclassed(function)
-        model.compile(keras.optimizers.SGD(0.1), "mse")
+        model.compile(keras.optimizers.SGD(0.1), "mse", **options)
     if function is with_none:
         model.fit(x, Y, batch_size=8, epochs=2, shuffle=False, verbose=0)
         loss = model.evaluate(x, Y, batch_size=8, verbose=0)
@@ -143,14 +143,17 @@ class StructuredInputsTest(tf.test.TestCase, parameterized.TestCase):
     def test_models_on_one_replica_train_as_in_plain_keras(self, name):
         self.check(name, 1)
 
-    def check(self, name, num_replicas):
+    def test_none_among_inputs_trains_as_in_plain_keras_in_several_steps_a_call(self):
+        self.check("none", 2, steps_per_execution=2)
+
+    def check(self, name, num_replicas, **options):
         try:
-            expected = trained(*CASES[name])
+            expected = trained(*CASES[name], **options)
         except AttributeError:
             if name != "none":
                 raise
             self.skipTest("this release of Keras takes no None among its inputs")
-        found = trained(*CASES[name], TernGradStrategy(num_replicas, grad_bits=32))
+        found = trained(*CASES[name], TernGradStrategy(num_replicas, grad_bits=32), **options)
         self.assertAllClose(found, expected, rtol=1e-5, atol=1e-5)
 
     def test_errors_of_calls_are_those_of_plain_keras(self):
