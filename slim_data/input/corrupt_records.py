@@ -123,6 +123,9 @@ def locate_corrupt_records(
     try:
         yield
     except Exception as error:
+        # The files may be gone, or may never have been read.
+        if not corruption.is_of_record(error):
+            raise
         explanation = locate_corrupt_record(
             error, data_files.find_files(name, data_dir, split), name, num_classes
         )

@@ -108,13 +108,15 @@ class LocateCorruptRecordsTest(tf.test.TestCase):
             self.assert_named(4, "Could not parse example input")
 
     def test_errors_of_another_origin_pass_unchanged(self):
-        for error in (
-            tf.errors.InvalidArgumentError(None, None, "of a network"),
-            KeyError("x"),
+        # Training on synthetic images reads no folder.
+        for error, folder in (
+            (tf.errors.InvalidArgumentError(None, None, "of a network"), self.folder),
+            (KeyError("x"), self.folder),
+            (KeyError("x"), f"{self.folder}/none"),
         ):
             with (
                 self.assertRaises(type(error)) as caught,
-                slim_data.locate_corrupt_records("mnist", self.folder, "train"),
+                slim_data.locate_corrupt_records("mnist", folder, "train"),
             ):
                 raise error
             self.assertIs(caught.exception, error)
