@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 
+from slim_data.common.errors import DataError
 from slim_data.files import opening
 
 
@@ -40,18 +41,35 @@ def atomic_directory(path: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary folder beside `path` to write to, which becomes `path` at the end.
 
     `path` must not exist. An exception removes the folder; a crash leaves it, hidden, for the next
-    run to replace.
+    run to empty. DataError if another process writes the folder.
     """
     above, name = os.path.split(path)
     partial = os.path.join(above, f".{name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    os.makedirs(partial)
+    with contextlib.suppress(FileExistsError):
+        os.makedirs(partial)
+    descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        yield partial
-        os.rename(partial, path)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+        try:
+            opening.lock(descriptor)
+        except BlockingIOError:
+            raise DataError(f"{path}: another process is writing this folder") from None
+        try:
+            _empty(partial)
+            yield partial
+            os.rename(partial, path)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _empty(folder):
+    for entry in os.scandir(folder):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry)
+        else:
+            os.remove(entry)
 
 
 def write_bytes(path: str | os.PathLike, data: bytes) -> None:

@@ -50,11 +50,24 @@ def partial_file(path: str | os.PathLike) -> BinaryIO:
             "write to that folder"
         ) from None
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        lock(file.fileno())
+    except BlockingIOError:
         file.close()
         raise DataError(f"{path}: another process is writing this file") from None
     return file
+
+
+def lock(descriptor: int) -> None:
+    """Locks an open file or folder until it is closed; BlockingIOError if another process has it.
+
+    Without effect on file systems without locks.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        pass
 
 
 class _NotOwn(Exception):

@@ -1,8 +1,12 @@
 """Reading a pipe does not block, and planted links are neither followed nor removed."""
 
+import errno
+import fcntl
 import functools
 import os
+import pathlib
 import sys
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -12,7 +16,7 @@ from slim_data.datasets import mnist
 from slim_data.datasets.imagenet import bounding_boxes, records
 from slim_data.datasets.sources import image_files, image_folders
 from slim_data.files import archives, checksums, download, opening
-from slim_data.files.atomic import atomic_directory, atomic_write
+from slim_data.files.atomic import atomic_directory, atomic_write, write_lines
 from slim_data.tfrecord import record_files, writing
 from tests.fuzz import fuzzing
 from tests.slim_data import generators, samples, servers
@@ -149,7 +153,7 @@ class PlantedLinksTest(tf.test.TestCase):
 
     def test_folders_are_not_made_through_links(self):
         os.symlink(self.elsewhere, os.path.join(self.folder, ".x.partial"))
-        with self.assertRaises(FileExistsError):
+        with self.assertRaises(NotADirectoryError):
             with atomic_directory(os.path.join(self.folder, "x")):
                 pass
         self.assertEqual(samples.contents(self.elsewhere), {"victim": b"precious"})
@@ -162,6 +166,39 @@ class PlantedLinksTest(tf.test.TestCase):
             with opening.partial_file(path) as file:
                 file.seek(0)
                 self.assertEqual(file.read(), content)
+
+
+class LocksTest(tf.test.TestCase):
+    def setUp(self):
+        super().setUp()
+        self.folder = samples.new_folder(self)
+        self.path = os.path.join(self.folder, "x")
+
+    def test_a_folder_is_written_by_one_process_at_a_time(self):
+        with atomic_directory(self.path) as partial:
+            pathlib.Path(partial, "first").touch()
+            with self.assertRaisesRegex(slim_data.DataError, "another process is writing"):
+                with atomic_directory(self.path):
+                    pass
+        self.assertEqual(os.listdir(self.folder), ["x"])
+        self.assertEqual(os.listdir(self.path), ["first"])
+
+    def test_leftovers_in_a_folder_are_removed(self):
+        leftover = pathlib.Path(self.folder, ".x.partial", "old")
+        leftover.mkdir(parents=True)
+        (leftover / "file").touch()
+        (leftover.parent / "link").symlink_to(self.folder)
+        with atomic_directory(self.path) as partial:
+            pathlib.Path(partial, "new").touch()
+        self.assertEqual(os.listdir(self.folder), ["x"])
+        self.assertEqual(os.listdir(self.path), ["new"])
+
+    def test_file_systems_without_locks_are_written_to(self):
+        refusal = OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        with mock.patch.object(fcntl, "flock", side_effect=refusal):
+            with atomic_directory(self.path) as partial:
+                write_lines(os.path.join(partial, "file"), ["line"])
+        self.assertEqual(samples.contents(self.path), {"file": b"line\n"})
 
 
 if __name__ == "__main__":
