@@ -41,11 +41,17 @@ _DEFAULTS = {
 }
 _NO_FLAGS = ("max_steps", "save_iter", "save_interval_secs", "save_summaries_secs")
 _MAX_TO_KEEP = 10
+_TEXTS = {
+    "eval_subset": (
+        "Part of the data set to evaluate on at the end. Default: test or validation, if "
+        "--data_dir holds it."
+    )
+}
 
 
 def _define(values):
     train_flags.define(values, omit=_NO_FLAGS, **_DEFAULTS)
-    flags.define(values, train_flags.FinalEvaluation)
+    flags.define(values, train_flags.FinalEvaluation, texts=_TEXTS)
     cluster_flags.define(values)
 
 
@@ -55,10 +61,14 @@ def _train(values):
 
     tf1_flags.log_device_placement(values)
     config = tf1_flags.train_config(values, max_to_keep=_MAX_TO_KEEP)
-    subset = final_evaluation.subset_of(config.data.place[0], values.eval_subset)
-    result = training.train(config, **cluster_flags.arguments(values))
-    if result.is_chief:
+    place = cluster_flags.arguments(values)
+    subset = final_evaluation.find_subset(
+        config.data, values.eval_subset, place["cluster_resolver"]
+    )
+    result = training.train(config, **place)
+    if subset is not None:
         final_evaluation.evaluate(result.checkpoint, config.train_dir, config.data.data_dir, subset)
+    if result.is_chief:
         run_reports.write_beside(config.train_dir)
 
 

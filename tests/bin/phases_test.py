@@ -1,5 +1,7 @@
 """Programs of both phases: flags, their defaults, and the file that sets some of them."""
 
+import contextlib
+import io
 import json
 import pathlib
 import sys
@@ -8,9 +10,11 @@ import pytest
 import tensorflow as tf
 from absl import flags as absl_flags
 
-from terngrad_tf import phase_2, training
+import slim_data
+from terngrad_tf import distribute, phase_2, training
 from terngrad_tf.bin import resnet50_imagenet_stage_1, subspace_train
 from terngrad_tf.bin.common import flags, tf1_flags
+from terngrad_tf.training.evaluation import final_evaluation
 from tests.bin import samples
 
 
@@ -58,6 +62,39 @@ class StageOneTest(tf.test.TestCase):
             self.assertIn(
                 f"`{name}` must be a number above 0 and at most 1000000. Received: {name}=0.0", err
             )
+
+    def test_synthetic_images_need_no_data_also_at_the_end(self):
+        folder = pathlib.Path(self.get_temp_dir())
+        lenet = ("--dataset_name=mnist", "--net=lenet", "--nomixed_precision", "--batch_size=8")
+        length = ("--epochs=0.0002", "--learning_rate_decay_type=fixed")
+        where = ("--data_dir=/nowhere", f"--train_dir={folder / 'run'}")
+        main = resnet50_imagenet_stage_1.main
+        arguments = ("stage_1", "--benchmark_mode", *lenet, *length, *where)
+        status, out, err = samples.call(main, *arguments)
+        self.assertEqual((status, err), (0, ""))
+        self.assertIn("finished at step 2", out)
+        self.assertNotIn("Testing", out)
+
+    def test_only_records_that_are_there_are_evaluated_at_the_end(self):
+        folder = pathlib.Path(self.get_temp_dir())
+        (folder / "test-digits.tfrecord").write_bytes(b"record")
+
+        def find(data_dir, subset=None, resolver=None):
+            data = training.TrainingDataConfig(data_dir=str(data_dir), dataset_name="digits")
+            return final_evaluation.find_subset(data, subset, resolver)
+
+        self.assertEqual((find(folder), find(folder, "test")), ("test", "test"))
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            self.assertIsNone(find(folder / "none"))
+        self.assertIn("no evaluation at the end: No test files of digits", out.getvalue())
+        with self.assertRaisesRegex(slim_data.DataError, "No test files of digits"):
+            find(folder / "none", "test")
+        # Only the chief evaluates.
+        hosts = "a:2222,b:2222"
+        other = distribute.cluster_from_hosts(worker_hosts=hosts, task_id=1)
+        self.assertIsNone(find(folder / "none", "test", other))
+        chief = distribute.cluster_from_hosts(worker_hosts=hosts)
+        self.assertEqual(find(folder, None, chief), "test")
 
 
 class SubspaceTrainTest(tf.test.TestCase):

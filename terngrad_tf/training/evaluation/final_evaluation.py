@@ -3,11 +3,17 @@
 import os
 from typing import Any
 
+import tensorflow as tf
+
 import slim_data
+from terngrad_tf.distribute.communication import peers
+from terngrad_tf.training.configs.data_config import TrainingDataConfig
 from terngrad_tf.training.configs.eval_config import EvalConfig
+from terngrad_tf.training.errors import as_user_error
 from terngrad_tf.training.evaluation import evaluator
 from terngrad_tf.training.evaluation.evaluator import EvalResult
 from terngrad_tf.training.input import data
+from terngrad_tf.training.log import log
 from terngrad_tf.training.storage import run_folder
 
 _BATCH_SIZE = 100
@@ -20,6 +26,36 @@ def subset_of(dataset_name: str, subset: str | None = None) -> str:
         return next(name for name in splits if name != "train")
     data.check_subset(dataset_name, subset)
     return subset
+
+
+def find_subset(
+    config: TrainingDataConfig,
+    subset: str | None = None,
+    cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
+) -> str | None:
+    """Returns the split to evaluate a run on, or None, and says so, if it has no records.
+
+    For the start of a run: a `subset` that is given must have records. Only the chief needs them.
+
+    Args:
+        config: of the run.
+        cluster_resolver: of the run; None: a single process.
+    """
+    found = subset_of(config.place[0], subset)
+    if cluster_resolver is not None:
+        with as_user_error():
+            if peers.tasks_of(cluster_resolver).index:
+                return None
+    if config.benchmark_mode and subset is None:
+        return None
+    try:
+        slim_data.find_files(config.place[0], config.data_dir, found)
+    except slim_data.DataError as error:
+        if subset is not None:
+            raise
+        log(f"no evaluation at the end: {error}")
+        return None
+    return found
 
 
 def evaluate_weights(
