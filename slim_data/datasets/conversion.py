@@ -180,9 +180,16 @@ def _is_done(builder, report, split, paths):
 
 def _size(builder, split, num_shards):
     size = builder.num_examples(split)
-    if split == "train" and num_shards > size:
+    if not size:
+        raise DataError(f"{builder.info.name} must have {split} examples. Received: none")
+    if num_shards > size and split == "train":
         raise DataError(
             f"`train_shards` must be at most the number of examples, {size}. "
             f"Received: train_shards={num_shards}"
+        )
+    if num_shards > size:
+        raise DataError(
+            f"`shard` must be False: {builder.info.name} has fewer {split} examples, {size}, than "
+            f"files, {num_shards}"
         )
     return size

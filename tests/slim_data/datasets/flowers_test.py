@@ -22,7 +22,7 @@ class FlowersTest(tf.test.TestCase):
         super().setUp()
         self.raw_dir = samples.new_folder(self)
         self.path = os.path.join(self.raw_dir, "flower_photos.tgz")
-        self.photos = flower_photos.photos(42)
+        self.photos = flower_photos.photos(52)
         flower_photos.write(self.path, self.photos)
 
     def convert(self, **arguments):
@@ -73,7 +73,14 @@ class FlowersTest(tf.test.TestCase):
         self.assertEqual(flowers.num_validation(3670), 350)
         _, files = self.convert(shard=False)
         sizes = {split: len(samples.read(paths)) for split, paths in files.items()}
-        self.assertEqual(sizes, {"train": 38, "validation": 4})
+        self.assertEqual(sizes, {"train": 47, "validation": 5})
+
+    def test_few_photos_take_one_file(self):
+        flower_photos.write(self.path, flower_photos.photos(20))
+        with self.assertRaisesRegex(slim_data.DataError, "`shard` must be False: .* 2, than files"):
+            self.convert()
+        _, files = self.convert(shard=False)
+        self.assertEqual(slim_data.count_examples(files["validation"]), 2)
 
     def test_the_order_is_shuffled_but_always_the_same(self):
         def kinds(split):
@@ -84,7 +91,7 @@ class FlowersTest(tf.test.TestCase):
         order = kinds("train")
         self.assertNotEqual(order, sorted(order))
         counts = collections.Counter(order + kinds("validation"))
-        self.assertEqual(sum(counts.values()), 42)
+        self.assertEqual(sum(counts.values()), 52)
         # The same photos in another order.
         flower_photos.write(self.path, dict(reversed(self.photos.items())))
         self.assertEqual(kinds("train"), order)
@@ -93,7 +100,7 @@ class FlowersTest(tf.test.TestCase):
         builder = flowers.Flowers(self.raw_dir)
         whole = list(builder.generate_examples("train"))
         self.assertLen(whole, builder.num_examples("train"))
-        for start, stop in ((0, 38), (3, 5), (20, 38), (38, 38)):
+        for start, stop in ((0, 47), (3, 5), (20, 47), (47, 47)):
             part = builder.generate_examples("train", start, stop)
             self.assertEqual(list(part), whole[start:stop])
 
@@ -109,7 +116,7 @@ class FlowersTest(tf.test.TestCase):
         ]
         flower_photos.write(self.path, self.photos, more)
         _, files = self.convert(shard=False)
-        self.assertLen(sum((samples.read(paths) for paths in files.values()), []), 42)
+        self.assertLen(sum((samples.read(paths) for paths in files.values()), []), 52)
         self.assertEqual(os.listdir(self.raw_dir), ["flower_photos.tgz"])
 
     def test_links_bombs_and_damaged_photos_are_refused(self):
