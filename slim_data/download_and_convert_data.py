@@ -89,7 +89,11 @@ def _main(values):
 
 def _labels(text):
     names = read_lines(text, "labels") if os.path.exists(text) else text.split(",")
-    return [name.strip() for name in names if name.strip()]
+    names = [name.strip() for name in names]
+    # Only at the end, since places number the classes.
+    while names and not names[-1]:
+        del names[-1]
+    return names
 
 
 run = program.console_command("download_and_convert_data", __doc__, _add_arguments, _main)

@@ -228,7 +228,8 @@ class DatasetBuilder(abc.ABC):
             bar: function like `progress.progress_bar`.
         """
         for file in self.missing():
-            report(f"Downloading {file.name} ({file.size / 1e6:.1f} MB) to {self.raw_dir}")
+            size = "" if file.size is None else f" ({file.size / 1e6:.1f} MB)"
+            report(f"Downloading {file.name}{size} to {self.raw_dir}")
             with bar(file.name, file.size, "bytes") as advance:
                 download.fetch_file(file, self.raw_dir, progress=advance)
 
@@ -237,15 +238,15 @@ class DatasetBuilder(abc.ABC):
         return {os.path.basename(path): checksums.sha256(path) for path in self.raw_paths()}
 
     def check_official(self) -> None:
-        """Raises DataError if an archive's checksum is not an official one."""
+        """Raises DataError if an archive's checksum is not an official one; some are unknown."""
         official = {(file.name, file.sha256) for file in self.downloads}
         official.update(self.other_checksums)
-        if not official:
-            return
-        for name, sha256 in self.fingerprint().items():
-            if (name, sha256) not in official:
+        known = {name for name, sha256 in official if sha256 is not None}
+        for path in self.raw_paths() if known else ():
+            name = os.path.basename(path)
+            if name in known and (name, sha256 := checksums.sha256(path)) not in official:
                 raise DataError(
-                    f"{os.path.join(self.raw_dir, name)} is not the official archive of "
+                    f"{path} is not the official archive of "
                     f"{self.info.title}: it is damaged or belongs to another data set. "
                     f"--allow_other_archives accepts it. Its SHA-256 is {sha256}"
                 )

@@ -1,6 +1,7 @@
 """Registry of data sets by name, which programs may extend."""
 
 import os
+import re
 
 from slim_data.common.errors import DataError
 from slim_data.datasets.builder import DatasetBuilder, DatasetInfo
@@ -30,10 +31,18 @@ def register(builder: type[DatasetBuilder]) -> type[DatasetBuilder]:
         The class.
 
     Raises:
-        DataError: not such a class, or the name is taken.
+        DataError: not such a class, a split has a name that file names cannot hold, or the data
+            set's name is taken.
     """
     if not (isinstance(builder, type) and issubclass(builder, DatasetBuilder)):
         raise DataError(f"`builder` must be a subclass of DatasetBuilder. Received: {builder!r}")
+    # Files of splits are told apart by what stands before the first hyphen.
+    for split in builder.info.splits:
+        if not re.fullmatch(r"\w+", split):
+            raise DataError(
+                "`builder` must name its splits by letters, digits and _. "
+                f"Received: split={split!r}"
+            )
     name = builder.info.name
     if DATASETS.setdefault(name, builder) is not builder:
         raise DataError(f"`builder` must have a name that is not taken. Received: name={name!r}")

@@ -1,6 +1,7 @@
 """Custom data sets: idx files, folders of images, and a builder that a program registers."""
 
 import dataclasses
+import hashlib
 import os
 import sys
 from unittest import mock
@@ -12,8 +13,9 @@ import tensorflow as tf
 import slim_data
 from slim_data.datasets import registry
 from slim_data.datasets.sources import image_folders, labels_file
+from slim_data.files import download
 from slim_data.input import validation
-from tests.slim_data import photos, pictures, programs, samples
+from tests.slim_data import photos, pictures, programs, samples, servers
 
 CLASSES = [f"class {i}" for i in range(10)]
 
@@ -101,12 +103,16 @@ class IdxTest(DatasetsTestCase):
     def test_classes_are_named_on_the_command_line_or_in_a_file(self):
         lines = os.path.join(self.raw_dir, "names")
         pictures.write(lines, "\n".join(CLASSES))
-        for labels in (",".join(CLASSES), lines):
+        for labels in (",".join(CLASSES), f"{', '.join(CLASSES)},", lines):
             folder = samples.new_folder(self)
             arguments = ["--dataset_name", "idx", "--raw_dir", self.raw_dir, "--labels", labels]
             done = programs.call("download_and_convert_data", *arguments, "--dataset_dir", folder)
             self.assertEqual(done.status, 0, done.stderr)
             self.assertEqual(slim_data.info("idx", folder).labels, tuple(CLASSES))
+        # A class without a name would shift those of the others.
+        arguments = ["--dataset_name", "idx", "--raw_dir", self.raw_dir, "--labels", "a,,c"]
+        done = programs.call("download_and_convert_data", *arguments, "--dataset_dir", folder)
+        self.assertIn("Received: '' of class 2", done.stderr)
 
     def test_wrong_names_are_refused(self):
         for labels, part in (
@@ -312,6 +318,43 @@ class RegisterTest(DatasetsTestCase):
         ((images, labels),) = batches
         self.assertAllEqual(labels, [1, 0] * 10)
         self.assertEqual(images.shape, (20, 28, 28, 1))
+
+    def test_its_files_may_have_an_unknown_size_or_checksum(self):
+        content = b"stripes"
+        server = servers.Server({"a.bin": content, "b.bin": content})
+        self.addCleanup(server.close)
+        sha256 = hashlib.sha256(content).hexdigest()
+        kinds = {"a.bin": (None, None), "b.bin": (len(content), sha256)}
+        files = [download.File(n, (server.url(n),), *kind) for n, kind in kinds.items()]
+
+        class Downloaded(Stripes):
+            has_raw_dir = True
+            downloads = tuple(files)
+
+            def fingerprint(self):
+                return {**slim_data.DatasetBuilder.fingerprint(self), "version": 1}
+
+        slim_data.register(Downloaded)
+        told = []
+        slim_data.convert("stripes", self.folder, report=told.append)
+        self.assertEqual(
+            [line for line in told if "Downloading" in line],
+            [f"Downloading a.bin to {self.folder}", f"Downloading b.bin (0.0 MB) to {self.folder}"],
+        )
+        pictures.write(os.path.join(self.folder, "b.bin"), "other")
+        options = {"raw_dir": self.folder, "source": "files"}
+        self.assert_refused(
+            [f"{self.folder}/b.bin is not the official archive"],
+            *(slim_data.convert, "stripes", self.raw_dir),
+            **options,
+        )
+
+    def test_names_of_splits_that_file_names_cannot_hold_are_refused(self):
+        for split in ("test-a", "a/b", ""):
+            info = dataclasses.replace(Stripes.info, splits={"train": 100, split: 20})
+            wrong = type("Wrong", (Stripes,), {"info": info})
+            parts = ["`builder` must name its splits by letters", f"split={split!r}"]
+            self.assert_refused(parts, slim_data.register, wrong)
 
     def test_images_and_labels_that_the_description_does_not_fit_are_refused(self):
         image = np.zeros([28, 28, 1], np.uint8)
