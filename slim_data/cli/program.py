@@ -118,5 +118,7 @@ def _boolean(text):
 
 
 def report(line: object, file: TextIO | None = None) -> None:
-    """Prints and flushes a line to `file`, by default standard output."""
-    print(printable(line), file=file, flush=True)
+    """Prints and flushes a line to `file`, by default standard output; ends without a reader."""
+    # Here, as callers turn errors of files into others.
+    with ending_with_its_reader():
+        print(printable(line), file=file, flush=True)

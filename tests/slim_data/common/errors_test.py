@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import pickle
 import sys
 import unittest
@@ -86,6 +87,20 @@ class DataErrorTest(unittest.TestCase):
             (DataError("a\nb"), r"a\nb"),
         ):
             self.assertEqual(ending_with(error), f"x: error: {line}\n")
+
+    def test_programs_end_if_nobody_reads_their_lines(self):
+        def main(values):
+            try:
+                program.report("line")
+            except OSError as error:  # as where files are written
+                raise DataError(error) from error
+
+        read, write = os.pipe()
+        os.close(read)
+        with os.fdopen(write, "w") as output, contextlib.redirect_stdout(output):
+            with self.assertRaises(SystemExit) as ended:
+                program.run_program("x", "", lambda parser: None, main, [])
+        self.assertEqual(ended.exception.code, 141)
 
     def test_programs_show_values_of_flags_escaped_and_shortened(self):
         for value in ("\x1b[2Jmnist", "m" * 10**5, "\udcff"):
