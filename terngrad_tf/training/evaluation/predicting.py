@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import slim_data
-from slim_data.common.errors import DataErrors
+from slim_data.common.errors import DataError, DataErrors, printable
 from terngrad_tf import models
 from terngrad_tf.common.files import atomic_write
 from terngrad_tf.training.configs.predict_config import PredictConfig
@@ -108,11 +108,15 @@ def _find_images(paths: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
         if not os.path.isdir(path):
             yield path
             continue
-        for folder, folders, files in os.walk(path):
+        for folder, folders, files in os.walk(path, onerror=_refuse):
             folders.sort()
             for file in sorted(files):
                 if file.lower().endswith(_ENDINGS):
                     yield os.path.join(folder, file)
+
+
+def _refuse(error: OSError) -> None:
+    raise DataError(f"{error.filename}: {error.strerror}") from error
 
 
 def _class_names(info: slim_data.DatasetInfo, num_classes: int) -> list[str]:
@@ -124,7 +128,7 @@ def _class_names(info: slim_data.DatasetInfo, num_classes: int) -> list[str]:
 
 def _line(prediction: Prediction) -> str:
     found = zip(prediction.classes, prediction.names, prediction.probabilities, strict=True)
-    return f"{prediction.image}: " + ", ".join(
+    return f"{printable(prediction.image)}: " + ", ".join(
         f"{shown(number, name)} {probability:.4f}" for number, name, probability in found
     )
 

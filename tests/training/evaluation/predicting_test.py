@@ -1,7 +1,11 @@
 """Predictions equal the run's network on the images that evaluation reads."""
 
 import csv
+import errno
+import os
+import pathlib
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -108,6 +112,27 @@ class PredictingTest(tf.test.TestCase):
             self.assertAllClose([float(r["probability"]) for r in rows], found.max(1), atol=2e-6)
         _, _, err = self.predict(broken)
         self.assertNotIn("classified", err)
+
+    def test_names_of_images_are_shown_in_one_printable_line(self):
+        folder = self.root / "names"
+        folder.mkdir()
+        content = (self.root / "images" / "within" / "0.PNG").read_bytes()
+        for name in (b"\xff.png", b"a\n\x1b[2J.png"):
+            pathlib.Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_bytes(content)
+        table = self.root / "names.csv"
+        status, out, _ = self.predict("--output", table, folder)
+        self.assertEqual(status, 0)
+        out.encode()  # as for a terminal
+        for shown in (r"\udcff.png: ", r"a\n\x1b[2J.png: "):
+            self.assertIn(f"\n{folder}/{shown}", out)
+        self.assertIn(b"/\xff.png,1,", table.read_bytes())
+
+    def test_a_folder_that_cannot_be_listed_is_named(self):
+        refusal = PermissionError(errno.EACCES, "Permission denied", "images")
+        with mock.patch.object(os, "scandir", side_effect=refusal):
+            status, _, err = self.predict(self.root / "images")
+        self.assertEqual(status, 2)
+        self.assertIn("error: images: Permission denied", err)
 
     def test_images_are_shown_to_the_network_upright(self):
         path = self.root / "turned.jpg"
