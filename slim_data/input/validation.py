@@ -26,7 +26,8 @@ def validate(
 
     Compares every checksum, requires every key that the converters write, and checks labels and the
     sizes of images. Each file must hold as many records as its conversion wrote or, if that is not
-    known, each split as many as published.
+    known, each split as many as published. A data set of unknown size may lack a split other than
+    for training, if the folder does not say that it was written.
 
     Args:
         data_dir: folder with all splits, or a worker's folder with training files only.
@@ -47,6 +48,8 @@ def validate(
     """
     dataset = registry.info(name, data_dir)
     splits = ["train"] if shards.is_worker_folder(data_dir) else list(dataset.splits)
+    left_out = [split for split in splits if _may_lack(dataset, data_dir, split)]
+    splits = [split for split in splits if split not in left_out]
     files = {split: data_files.find_files(name, data_dir, split) for split in splits}
     width = max(len(os.path.basename(path)) for paths in files.values() for path in paths)
     check = functools.partial(decoding.decode_strictly, dataset=dataset)
@@ -80,10 +83,19 @@ def validate(
                 f"{dataset.title} has {size}{lacking} {split} records; --allow_other_counts accepts"
                 " them, as of a part that was made on purpose"
             )
-    shown = ", ".join(f"{s} {size}{_lacking(dataset, s, size)}" for s, size in sizes.items())
+    shown = [f"{s} {size}{_lacking(dataset, s, size)}" for s, size in sizes.items()]
+    shown = ", ".join([*shown, *(f"no {split}" for split in left_out)])
     num_files = sum(map(len, files.values()))
     report(f"{dataset.title}: {sum(sizes.values())} records in {num_files} files, whole ({shown})")
     return found
+
+
+def _may_lack(dataset, data_dir, split):
+    """Returns True if a folder may have been written without a split, which it lacks."""
+    if split == "train" or dataset.splits[split] is not None:
+        return False
+    any_file = os.path.join(data_dir, f"{split}-")
+    return not shards.find_candidates(data_dir, split) and not writing.known_fingerprint([any_file])
 
 
 def _written_sizes(split, paths):

@@ -255,6 +255,19 @@ class ConvertFolderTest(tf.test.TestCase):
         self.assert_refused(pattern, "--validation", 0)
         self.assertEqual(samples.contents(self.output), before)
 
+    def test_a_data_set_without_validation_images_is_whole(self):
+        self.convert("--validation", 0)
+        told = []
+        self.assertEqual(list(validation.validate("folder", self.output, told.append)), ["train"])
+        self.assertEndsWith(told[-1], f"whole (train {len(self.read('train'))}, no validation)")
+        # A split that was written must be there.
+        self.output = self.path("both")
+        self.convert("--validation", 0.2)
+        for path in shards.find_shards(self.output, "validation"):
+            os.remove(path)
+        with self.assertRaisesRegex(slim_data.DataError, "No validation files of folder"):
+            validation.validate("folder", self.output)
+
     def test_a_folder_of_its_own_can_validate(self):
         for label in CLASSES[:2]:
             pictures.write(self.path("val", label, "own.png"), encode("PNG"))
