@@ -32,9 +32,15 @@ class LocalResponseNormalization(keras.layers.Layer):
         self.beta = beta
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        return tf.nn.local_response_normalization(
-            inputs, depth_radius=self.radius, bias=self.bias, alpha=self.alpha, beta=self.beta
+        # In float16, squares overflow above 255, and the small sums would be lost beside `bias`.
+        outputs = tf.nn.local_response_normalization(
+            tf.cast(inputs, tf.float32),
+            depth_radius=self.radius,
+            bias=self.bias,
+            alpha=self.alpha,
+            beta=self.beta,
         )
+        return tf.cast(outputs, self.compute_dtype)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape

@@ -52,6 +52,14 @@ class LocalResponseNormalizationTest(tf.test.TestCase):
             expected[..., c] = exact[..., c] / (2.0 + 0.3 * strength) ** 0.75
         self.assertAllClose(layer(x), expected, rtol=1e-5)
 
+    def test_in_float16_it_is_rounded_only_at_its_end(self):
+        x = np.linspace(-3000, 3000, 64, dtype=np.float16).reshape(2, 2, 2, 8)
+        arguments = {"radius": 4, "bias": 1.0, "alpha": 0.001 / 9, "beta": 0.75}
+        whole = lrn.LocalResponseNormalization(**arguments)(x.astype(np.float32))
+        half = lrn.LocalResponseNormalization(**arguments, dtype="mixed_float16")(x)
+        self.assertEqual(half.dtype, tf.float16)
+        self.assertAllEqual(half, tf.cast(whole, tf.float16))
+
     def test_a_saved_model_with_it_loads(self):
         model = models.build("cifar10_alexnet", num_classes=10, image_size=8)
         path = f"{self.get_temp_dir()}/model.keras"
