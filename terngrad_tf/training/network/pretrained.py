@@ -182,7 +182,7 @@ def restore_all(
         step = run["max_steps"]
     else:
         checkpoints.restore(checkpoint, path)
-        step = int(path.rpartition("-")[2])
+        step = checkpoints.step_of(path)
     log(f"Pre-trained model restored from {path}")
     log("restored: all weights, state of the optimizer, step")
     return step

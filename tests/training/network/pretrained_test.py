@@ -69,6 +69,13 @@ class PretrainedTest(tf.test.TestCase):
         self.assertRegex(printed, r"[^t] restored: conv1, conv2, fc3, fc4\n")
         self.assertRegex(printed, r"not restored: logits, state of the optimizer, step\n")
 
+    def test_a_checkpoint_whose_name_has_no_step_is_refused_in_one_line(self):
+        for part in (".index", ".data-00000-of-00001"):
+            shutil.copy(f"{self.source}{part}", self.root / "source" / f"renamed{part}")
+        path = str(self.root / "source" / "renamed")
+        pattern = "renamed must be a checkpoint whose name ends in its step"
+        self.assert_refused(pattern, pretrained_model_checkpoint_path=path, max_steps=4)
+
     @pytest.mark.slow
     def test_without_fine_tuning_the_run_continues_exactly(self):
         checkpoint, printed = self.train("continued", max_steps=4)
