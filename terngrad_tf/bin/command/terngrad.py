@@ -12,6 +12,7 @@ from terngrad_tf.common.arguments import did_you_mean, shown
 from terngrad_tf.version import __version__
 
 STATUS_ERROR = 2
+STATUS_INTERRUPTED = 130  # the shells' convention
 
 
 def main(argv: Sequence[str]) -> int:
@@ -45,7 +46,11 @@ def main(argv: Sequence[str]) -> int:
         rest = [*given, *rest]
     program = importlib.import_module(ALL[name].module)
     if ALL[name].takes_arguments:
-        return program.run(rest)
+        try:
+            return program.run(rest)
+        except KeyboardInterrupt:
+            print(f"terngrad {name}: interrupted", file=sys.stderr, flush=True)
+            return STATUS_INTERRUPTED
     # Programs show this as their name.
     sys.argv = [f"terngrad {name}", *rest]
     program.run()

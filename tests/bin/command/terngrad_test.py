@@ -10,11 +10,12 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import pytest
 
 from slim_data.common.version import __version__
-from terngrad_tf.bin.command import completion, config_file, terngrad
+from terngrad_tf.bin.command import check, completion, config_file, terngrad
 from terngrad_tf.bin.command.commands import ALL
 from terngrad_tf.bin.command.options import options_of
 
@@ -94,6 +95,11 @@ class TerngradTest(unittest.TestCase):
                         text=True,
                     )
                 self.assertEqual((ended.returncode, ended.stderr), (141, ""))
+
+    def test_an_interrupted_command_ends_with_one_line(self):
+        with mock.patch.object(check, "check", side_effect=KeyboardInterrupt):
+            status, _, err = self.call("check", "-H", "host1,host2")
+        self.assertEqual((status, err), (130, "terngrad check: interrupted\n"))
 
     def test_messages_name_the_subcommand(self):
         for name in ("convert", "convert folder", "split", "find_records"):
