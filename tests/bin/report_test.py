@@ -207,6 +207,14 @@ class ReportTest(tf.test.TestCase):
         for hint in ("--telemetry_freq=10", "every --save_iter steps", "means of 100 steps"):
             self.assertNotIn(hint, text)
 
+    def test_workers_that_come_and_go_get_no_command_of_a_single_process(self):
+        folder = self.new_folder()
+        described = json.loads((self.root / "float" / "run.json").read_text())
+        described["identity"] |= {"shares_batches": True}
+        (folder / "run.json").write_text(json.dumps(described))
+        first = self.write(folder).commands[0]
+        self.assertEqual(first, "Repeat the command that started the run.")
+
     def test_figures_are_valid_for_the_library_and_nothing_is_loaded(self):
         found = self.write(self.root / "ternary", self.root / "float")
         self.assertGreater(len(found.figures), 5)

@@ -55,7 +55,8 @@ def next_steps(run: RunData) -> dict[str, str]:
 
 def _resume(run, folder):
     """Returns the command line for a run's options, as far as known."""
-    if "data_dir" not in run.options:  # written before all options were kept
+    # Runs before all options were kept; and workers that come and go have further flags.
+    if "data_dir" not in run.options or run.identity.get("shares_batches"):
         return {"Resume": "Repeat the command that started the run."}
     dataset, num_hosts = run.identity["dataset_name"], run.identity.get("num_hosts", 1)
     options, places = run.options | {"train_dir": folder}, []
