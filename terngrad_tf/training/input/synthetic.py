@@ -14,13 +14,13 @@ def find_dataset(config: DataConfig) -> data.DatasetShard:
     """Describes a data set that need not be on disk, with the published number of examples."""
     name, _, subset = config.place
     data.check_subset(name, subset)
-    info = slim_data.info(name)
-    num_examples = info.splits[subset]
+    num_examples = slim_data.find_builder(name).info.splits[subset]
     if num_examples is None:
         raise UserError(
             "`benchmark_mode` needs a data set whose number of examples is known. "
             f"Received: dataset_name={name!r}"
         )
+    info = slim_data.info(name)
     return data.DatasetShard(info.num_classes, info.channels, num_examples)
 
 

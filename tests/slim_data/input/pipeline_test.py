@@ -271,6 +271,7 @@ class PipelineTest(tf.test.TestCase):
             {"num_parallel_calls": 0},
             {"start_step": -1},
             {"seed": 1.5},
+            {"seed": 2**63},
             {"num_input_pipelines": 0},
             {"input_pipeline_id": -1},
         ):

@@ -42,6 +42,8 @@ class SyntheticTest(tf.test.TestCase):
         with self.assertRaisesRegex(training.UserError, "`subset` .*subset='test'"):
             config = DataConfig(data_dir="", dataset_name="imagenet", subset="test")
             synthetic.find_dataset(config)
+        with self.assertRaisesRegex(training.UserError, "`benchmark_mode` needs .*'folder'"):
+            synthetic.find_dataset(DataConfig(data_dir="x", dataset_name="folder"))
 
 
 if __name__ == "__main__":
