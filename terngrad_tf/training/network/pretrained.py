@@ -82,6 +82,21 @@ def find_source(path: str) -> Source | None:
     return checkpoint, run
 
 
+def find_start(path: str, train_dir: str) -> tuple[Source | None, bool]:
+    """Returns the source of a run's network, and whether the run resumes from its own folder.
+
+    A run that was saved is its own source: the weights that it began with may be gone.
+
+    Args:
+        path: see `find_source`.
+    """
+    newest = checkpoints.latest_checkpoint(train_dir) if path else None
+    run = run_folder.read_run(train_dir) if newest else None
+    if newest is None or run is None:
+        return find_source(path), False
+    return (newest, run), True
+
+
 def _exists(checkpoint):
     """True for a checkpoint in TensorFlow's current or first format."""
     return os.path.isfile(f"{checkpoint}.index") or os.path.isfile(checkpoint)

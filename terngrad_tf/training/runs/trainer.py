@@ -117,14 +117,19 @@ def _join(config, membership, cluster_options):
 
 
 def _plan(joined):
-    """Returns the run as `stages.Planned`, and the source of its weights."""
+    """Returns the run as `stages.Planned`, and the source of its weights unless it resumes."""
     config, strategy = joined.config, joined.strategy
     cluster.compare_configs(config, strategy, joined.shares_batches)
     path = config.pretrained_model_checkpoint_path
-    source = run_on_chief(strategy, "weights to start from", lambda: pretrained.find_source(path))
+    source, resumes = run_on_chief(
+        strategy,
+        "weights to start from",
+        lambda: pretrained.find_start(path, config.train_dir),
+    )
     planned = joined.plan(resolved(config, source))
     local_steps.check_length(planned.config)
     local_steps.tell_left_steps(planned.config, strategy)
+    source = None if resumes else source
     pretrained.check_source(source, planned.config, planned.shard)
     return planned, source
 

@@ -92,6 +92,18 @@ class PretrainedTest(tf.test.TestCase):
             _, printed = self.train("stopped", max_steps=max_steps)
             self.assertRegex(printed, fact)
 
+    def test_a_saved_run_resumes_without_the_weights_that_it_began_with(self):
+        shutil.copytree(self.root / "source", self.root / "gone")
+        options = {"pretrained_model_checkpoint_path": str(self.root / "gone")}
+        options |= {"fine_tune": True, "net": None, "image_size": None}
+        self.train("tuned_further", max_steps=1, **options)
+        shutil.rmtree(self.root / "gone")
+        _, printed = self.train("tuned_further", max_steps=2, **options)
+        self.assertRegex(printed, "resuming from .* step 1")
+        # A folder with another run stays one.
+        with self.assertRaisesRegex(training.UserError, "a run that differs in fine_tune"):
+            self.train("tuned_further", max_steps=3)
+
     def test_folder_checkpoint_and_index_file_mean_the_same(self):
         for path in (self.root / "source", self.source, f"{self.source}.index"):
             checkpoint, run = pretrained.find_source(str(path))
