@@ -17,6 +17,6 @@ def check_at_least(minimum: int, **arguments: Any) -> None:
     """
     for name, value in arguments.items():
         is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        if not is_integer or not minimum <= value < 2**63:
+        if not is_integer or value < minimum or value >= 2**63:
             kind = {1: "a positive integer", 0: "an integer of 0 or more"}.get(minimum, "an int64")
             raise DataError(f"`{name}` must be {kind}. Received: {name}={value!r}")
