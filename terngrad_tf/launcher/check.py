@@ -1,6 +1,7 @@
 """Checks if machines can train together, and measures their links: `terngrad check`."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -99,7 +100,8 @@ class _Machine:
             timer.cancel()
         if late.is_set():
             raise LostError(f"{self.host}: no answer within {_ANSWER_SECONDS:.0f} s")
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # of a question that was not read
+            self._process.stdin.close()
         errors = self._process.stderr.read().strip().splitlines()
         status = self._process.wait()
         last = errors[-1] if errors else ""

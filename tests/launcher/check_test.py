@@ -114,6 +114,24 @@ class CheckTest(parameterized.TestCase, tf.test.TestCase):
             with mock.patch.object(probe.socket, "create_connection", return_value=link):
                 self.assertEqual(probe.answer({"reach": ["host2", 2222, 0.1]}), {"failed": reason})
 
+    def test_a_machine_that_ends_before_the_question_is_a_fault(self):
+        start, command = subprocess.Popen, ["sh", "-c", "echo no route >&2; exit 255"]
+
+        def ended(*arguments, **options):
+            process = start(*arguments, **options)
+            process.wait()
+            return process
+
+        host = launcher_hosts.Host("host2")
+        with (
+            mock.patch.object(launcher_hosts.Host, "is_local", return_value=False),
+            mock.patch.object(check, "ssh_command", return_value=command),
+            mock.patch.object(subprocess, "Popen", side_effect=ended),
+        ):
+            found = check.check([host], 2222, "python", [], {}, lambda line: None)
+        self.assertLen(found.faults, 1)
+        self.assertStartsWith(found.faults[0], "host2: ssh failed: no route")
+
     def test_differences_are_reported(self):
         found = check.Findings()
         found.machines = {

@@ -4,7 +4,6 @@ import argparse
 import os
 import re
 import sys
-import threading
 from collections.abc import Sequence
 
 from slim_data.common.captured_stderr import capture_stderr
@@ -61,9 +60,6 @@ def run(arguments: Sequence[str]) -> int:
     except ValueError as error:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr)
         return STATUS_ERROR
-    if weights is not None:
-        # Loading TensorFlow takes about as long as measuring links.
-        threading.Thread(target=_exchange_model, daemon=True).start()
     environment = remote_options.environment()
     found = check(hosts, values.port, values.python, options, environment, _report)
     for line in _table(found):
