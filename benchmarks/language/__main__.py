@@ -80,7 +80,7 @@ def main(argv):
         figures.write_json(path, {"settings": settings, "runs": runs})
         seconds = time.perf_counter() - start
         print(f"{way}, {rate:g}, seed {seed}: {found['bits']:.4f} ({seconds:.0f} s)", flush=True)
-    print(f"\n{tables.table(runs, symbol)}\n\n{tables.rates(runs)}")
+    print(f"\n{tables.table(runs, symbol)}\n\n{tables.rates(runs, symbol)}")
     return 0
 
 

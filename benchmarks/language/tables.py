@@ -74,10 +74,10 @@ def table(runs, symbol="character"):
     return "\n".join(lines)
 
 
-def rates(runs):
-    """Returns test bits per character by way and rate as Markdown, for ways with several rates."""
+def rates(runs, symbol="character"):
+    """Returns test bits per symbol by way and rate as Markdown, for ways with several rates."""
     groups = _by_way(runs)
-    lines = ["| exchange | bits a character, by rate |", "|---|---|"]
+    lines = [f"| exchange | bits a {symbol}, by rate |", "|---|---|"]
     for way in filter(groups.get, WAYS):
         of_rates = groups[way]
         shared = set.intersection(*(set(found) for found in of_rates.values()))

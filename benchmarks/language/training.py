@@ -105,13 +105,13 @@ def train(parts, num_symbols, way, rate, seed, steps, tied=False):
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             jit_compile=False,
         )
-    tenth = max(1, steps // 10)
+    # One epoch: its end brings replicas of local steps together.
     history = model.fit(
         *(pieces(parts["train"], seed), None),
-        epochs=steps // tenth,
-        steps_per_epoch=tenth,
+        steps_per_epoch=steps,
         shuffle=False,
         verbose=0,
+        callbacks=[LastTenth(steps)],
     )
     alone = build(num_symbols, tied)
     alone.set_weights(model.get_weights())
@@ -121,6 +121,19 @@ def train(parts, num_symbols, way, rate, seed, steps, tied=False):
         "training_bits": history.history["loss"][-1] / math.log(2),
         "received_bytes": _received_bytes(strategy, model.optimizer),
     }
+
+
+class LastTenth(keras.callbacks.Callback):
+    """Lets the logs of an epoch of `steps` steps be means over its last tenth."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self._begin = steps - max(1, steps // 10)
+
+    def on_train_batch_begin(self, batch, logs=None):
+        """Called by `fit`."""
+        if batch == self._begin:
+            self.model.reset_metrics()
 
 
 def pieces(codes, seed):

@@ -7,10 +7,13 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
+import keras
 import numpy as np
 import pytest
 
+import terngrad_tf
 from benchmarks.language import tables, training
 from benchmarks.lib.quantizations import quantization
 
@@ -105,6 +108,37 @@ class LanguageTest(unittest.TestCase):
             np.testing.assert_array_equal(targets, inputs + 1)
             np.testing.assert_array_equal(inputs, same)
         self.assertTrue((batches[0][0] != others[0][0]).any())
+
+    def test_training_bits_are_of_the_last_tenth_of_the_steps(self):
+        strategy = terngrad_tf.TernGradStrategy(2, grad_bits=32)
+        with strategy.scope():
+            dense = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+            model = keras.Sequential([keras.Input([1]), dense])
+            model.compile(keras.optimizers.SGD(0.0), "mae")
+        x = np.arange(40.0)[:, np.newaxis]
+        how = {"batch_size": 2, "shuffle": False, "verbose": 0}
+        found = model.fit(x, 0 * x, **how, callbacks=[training.LastTenth(20)])
+        self.assertAlmostEqual(found.history["loss"][0], x[36:].mean(), places=5)
+
+    @pytest.mark.slow
+    def test_all_steps_are_taken_and_exchange_when_they_should(self):
+        made = []
+
+        def optimizer(*args):
+            made.append(make(*args))
+            return made[-1]
+
+        make = training._optimizer
+        parts, num_letters = training.load(write_text(self.folder(), 4000))
+        way = "every 8 steps, float"
+        with (
+            mock.patch.object(training, "_optimizer", optimizer),
+            mock.patch.object(training, "_BLOCKS", 1),
+        ):
+            training.train(parts, num_letters, way, 0.003, 1, steps=26)
+        counts = [int(each.iterations) for each in (made[0], made[0].outer)]
+        # After 8, 16 and 24 steps, and at the end.
+        self.assertEqual(counts, [26, 4])
 
     def test_the_rate_is_that_of_the_fewest_bits_held_out(self):
         ways = ("every 32 steps, ternary", tables.BASELINE)
