@@ -20,15 +20,17 @@ WAYS = {
 def points(rows, way):
     """Returns {(cell, rate): (mean difference to float, its standard error)} in points.
 
-    Only cells that have all of `WAYS`.
+    Only cells that have all of `WAYS`, with several common seeds.
     """
     found = {}
     for cell in default_tables.CELLS:
         for rate in cell.rates if WAYS.keys() <= {*cell.ways} else ():
             floats, others = (default_tables.by_seed(rows, cell, rate, w) for w in (FLOAT, way))
-            gains = [100 * (others[s]["accuracy"] - floats[s]["accuracy"]) for s in floats]
-            error = statistics.stdev(gains) / math.sqrt(len(gains))
-            found[cell, rate] = statistics.mean(gains), error
+            seeds = floats.keys() & others.keys()
+            gains = [100 * (others[s]["accuracy"] - floats[s]["accuracy"]) for s in seeds]
+            if len(gains) > 1:
+                error = statistics.stdev(gains) / math.sqrt(len(gains))
+                found[cell, rate] = statistics.mean(gains), error
     return found
 
 

@@ -225,7 +225,8 @@ def difference(found, baseline, name, factor=100, digits=2):
         return ["", ""]
     pairs = [(factor * found[seed][name], factor * baseline[seed][name]) for seed in seeds]
     text = f"{statistics.mean(a - b for a, b in pairs):+.{digits}f}"
-    if len(pairs) < 2:
+    # Equal pairs have no p.
+    if len(pairs) < 2 or all(a == b for a, b in pairs):
         return [text, ""]
     p = scipy.stats.ttest_rel(*zip(*pairs, strict=True)).pvalue
     return [text, f"{p:.3f}" if p >= 0.001 else "below 0.001"]

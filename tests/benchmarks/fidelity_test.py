@@ -88,6 +88,17 @@ class FidelityTest(unittest.TestCase):
             " -1.50 | 0.205 | 0.5000 ± 0.0000 | 0.4000 ± 0.0000 |",
         )
 
+    def test_equal_pairs_have_no_p(self):
+        found = {seed: row(0.8 + 0.01 * seed) for seed in (1, 2, 3)}
+        self.assertEqual(tables.difference(dict(found), found, "accuracy"), ["+0.00", ""])
+
+    def test_the_picture_of_the_default_leaves_out_cells_without_several_seeds(self):
+        first, second, *_ = default_tables.CELLS
+        runs = default_tables.runs([1, 2], [first]) + default_tables.runs([1], [second])
+        rows = {run: row(0.8 + 0.01 * run.seed) for run in runs}
+        found = default_picture.points(rows, "rotated")
+        self.assertEqual(found, {(first, rate): (0.0, 0.0) for rate in first.rates})
+
     def test_a_short_table_shows_differences_to_float(self):
         runs = settings.sweep(256, 1, "Adam", ["float", "correlated, clip 2.5", "rotated"])
         runs = [dataclasses.replace(run, seed=1) for run in runs if run.rate == 0.01]
