@@ -32,6 +32,6 @@ def read_finished(path, settings, name="runs"):
     if not path.exists():
         return []
     content = json.loads(path.read_text())
-    if content["settings"] != settings:
+    if content.get("settings") != settings:
         raise SystemExit(f"{path} holds {name} with other settings: use another file")
     return content[name]

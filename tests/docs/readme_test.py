@@ -1,5 +1,6 @@
 """README.md is correct: its example trains, its figures match benchmarks, and its links work."""
 
+import collections
 import json
 import pathlib
 import re
@@ -115,6 +116,37 @@ class ReadmeTest(unittest.TestCase):
             wanted = [f"{measured[(*column, mode)]:,}" for column in README_COLUMNS]
             row = rf"(?m)^\| {re.escape(name)} \|.*\| {re.escape(' | '.join(wanted))} \|$"
             self.assertRegex(README, row)
+
+    def test_ratios_beside_the_table_follow_from_the_figures_of_the_benchmark(self):
+        rows = json.loads((ROOT / "benchmarks/results/cluster.json").read_text())["rows"]
+        cells = collections.defaultdict(dict)
+        for row in rows:
+            cells[row["model"], row["hosts"], row["rate"]][row["mode"]] = row["milliseconds"]
+
+        def ratios(mode, others, digits, rates=("100mbit", "1gbit", "none")):
+            found = [
+                cell[mode] / min(cell[other] for other in others)
+                for (*_, rate), cell in cells.items()
+                if rate in rates and {mode, *others} <= cell.keys()
+            ]
+            return f"{min(found):.{digits}f} to {max(found):.{digits}f}"
+
+        page = (ROOT / "docs/results/steps.md").read_text(encoding="utf-8")
+        exact = ("ternary", "bidirectional", "four_bits", "float32")
+        of_1_gbit = (
+            ratios(f"ddp_{hook}", ["ternary"], 1, ["1gbit"])
+            for hook in ("powersgd", "fp16", "float32")
+        )
+        for text in (
+            "ternary gradients are {} times as fast as PowerSGD, {} times as fast as fp16, and {}"
+            " times as fast as plain DDP".format(*of_1_gbit),
+            f"{ratios('ddp_fp16', ['ternary'], 1, ['100mbit'])} times as fast as fp16. PowerSGD",
+            f"takes {ratios('ddp_powersgd', ['ternary'], 2, ['100mbit'])} of ternary's time",
+            f"{ratios('auto', exact, 2)} times the time of the quickest",
+            f"{ratios('float32', ['tensorflow'], 2)} times TensorFlow's time,"
+            f" {ratios('float32', ['tensorflow'], 2, ['1gbit'])} times at 1 Gbit/s",
+        ):
+            self.assertIn(text, page)
 
     def test_picture_shows_the_figures_of_the_benchmark(self):
         rows = json.loads((ROOT / "benchmarks/results/cluster.json").read_text())["rows"]
