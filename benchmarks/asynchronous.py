@@ -44,7 +44,7 @@ KINDS = {
     ("asynchronous float", 1): {"grad_bits": 32, "async_training": True},
     ("asynchronous float", 2): {"grad_bits": 32, "async_training": True},
 }
-PREFIX = "tga"
+PREFIX = "tgy"
 SUBNET = "10.84.0"
 PORT = 4711
 TIMEOUT_SECONDS = 900

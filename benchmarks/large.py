@@ -37,7 +37,7 @@ _OPTIONS = flags.DEFINE_list("options", [], "Further flags of the training progr
 _JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
 
 NUM_HOSTS = 2
-PREFIX, SUBNET, PORT = "tgl", "10.95.0", 4711
+PREFIX, SUBNET, PORT = "tgm", "10.96.0", 4711
 CLASSES = 4
 SNAPSHOT_STEPS = 2
 PHOTOS = 48

@@ -28,7 +28,7 @@ _JSON = flags.DEFINE_string("json", None, "File that receives the figures.")
 _WORKER = flags.DEFINE_bool("worker", False, "Set by the benchmark itself.")
 
 PREFIX = "tgo"
-SUBNET = "10.81.0"
+SUBNET = "10.97.0"
 PORT = 4711
 STEPS = 4
 STEP = "overlap_step"

@@ -16,7 +16,7 @@ from absl import app, flags
 from benchmarks.lib import cluster_hosts
 from terngrad_tf.distribute.local_sgd.measured_steps import PERIODS
 
-PREFIX, SUBNET, PORT = "tgs", "10.82.0", 4731
+PREFIX, SUBNET, PORT = "tgk", "10.89.0", 4731
 AUTO = "auto"
 MODES = (AUTO, *map(str, PERIODS))
 

@@ -1,4 +1,4 @@
-"""The shortest form of each benchmark command in README.md and docs/results/ runs."""
+"""The shortest form of each benchmark command in README.md and docs/ runs."""
 
 import os
 import pathlib
@@ -48,6 +48,8 @@ SOAK = (
     "--minutes=0.3 --warm_up=0 --window=0.3 --sample_seconds=1 --save_seconds=4 --snapshot_steps=10"
 )
 HOSTS = (
+    "advice --rates=none --rounds=1 --seconds=1",
+    "asynchronous --steps=120 --seeds=1 --json=FOLDER/asynchronous.json",
     "cluster --models=digits --hosts=2 --rates=none --modes=no_exchange --rounds=1"
     " --seconds=1 --json=FOLDER/cluster.json",
     "large --nets=resnet_20 --steps=4 --batch_size=1 --modes=alone --modes=ternary",
@@ -75,7 +77,7 @@ PICTURES = {"cluster.picture", "fidelity.budget_picture"}
 
 def named():
     """Yields (module, flags) of the commands in the pages."""
-    for path in (ROOT / "README.md", *(ROOT / "docs/results").glob("*.md")):
+    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         text = path.read_text(encoding="utf-8").replace("\\\n", " ")
         for module, rest in re.findall(r"python -m benchmarks\.([a-z_.]*[a-z_])([^`\n]*)", text):
             yield module, set(re.findall(r"--([a-z_]+)", rest))
@@ -96,6 +98,16 @@ class BenchmarkCommandsTest(unittest.TestCase):
             for option in options:
                 with self.subTest(module, option=option):
                     self.assertIn(f'"{option}"', path.read_text(encoding="utf-8"))
+
+    def test_hosts_of_each_benchmark_and_test_have_a_prefix_of_their_own(self):
+        # One that starts removes hosts with its prefix, also those of another one that runs.
+        found = []
+        for path in (
+            file for name in ("benchmarks", "tests") for file in (ROOT / name).rglob("*.py")
+        ):
+            found += re.findall(r'"(t[gl][a-z]{1,4}|tfhr)"', path.read_text(encoding="utf-8"))
+        self.assertGreater(len(found), 15)
+        self.assertEqual(sorted(found), sorted(set(found)))
 
     @pytest.mark.long
     def test_commands_of_one_machine_run(self):
