@@ -30,17 +30,16 @@ def tuned(rows, table):
     groups = tables.tuned_groups(rows, table)
     by = tables.BY[table]
     found = {}
-    for key in tables.in_order(getattr(run, by) if by else None for run in groups):
+    for key in tables.in_order(getattr(run, by) for run in groups):
         for name in OPTIMIZERS:
-            first = (str(key), name) if by else (name,)
             cells = {
                 run.gradients: by_seed
                 for run, by_seed in groups.items()
-                if run.optimizer == name and (not by or getattr(run, by) == key)
+                if (run.optimizer, getattr(run, by)) == (name, key)
             }
             if cells:
-                found[first] = cells[FLOAT], cells
-    return _table(f"{by} | optimizer" if by else "optimizer", found)
+                found[str(key), name] = cells[FLOAT], cells
+    return _table(f"{by} | optimizer", found)
 
 
 def workers(rows):

@@ -11,7 +11,6 @@ from benchmarks.fidelity.settings import (
     GRADIENTS,
     KINDS,
     NETS,
-    OF_BATCHES,
     OF_BUDGETS,
     OF_PRECISIONS,
     OF_WORKERS,
@@ -28,22 +27,22 @@ TITLES = (
 
 
 # The field that groups each table's rows.
-BY = {"optimizers": None, "kinds": "net", "batches": "batch_size", "precisions": "precision"}
+BY = {"kinds": "net", "batches": "batch_size", "precisions": "precision"}
 
 
 def tuned(rows, table):
     """Returns a table by optimizer and gradients, at the sweep's rate."""
     groups = tuned_groups(rows, table)
     by = BY[table]
-    lines = head(f"{f'{by} | ' if by else ''}optimizer | gradients | rate")
-    for key in in_order(_key(run, by) for run in groups):
+    lines = head(f"{by} | optimizer | gradients | rate")
+    for key in in_order(getattr(run, by) for run in groups):
         for name in OPTIMIZERS:
-            shapes = [run for run in groups if run.optimizer == name and _key(run, by) == key]
+            shapes = [run for run in groups if (run.optimizer, getattr(run, by)) == (name, key)]
             baseline = next((groups[run] for run in shapes if run.gradients == FLOAT), {})
             for gradients in GRADIENTS:
                 for run in shapes:
                     if run.gradients == gradients:
-                        first = [*([str(key)] if by else []), name, gradients, f"{run.rate:g}"]
+                        first = [str(key), name, gradients, f"{run.rate:g}"]
                         lines.append(line(first, groups[run], baseline))
     return "\n".join(lines)
 
@@ -59,11 +58,10 @@ def rates(rows, table):
     cells = collections.defaultdict(dict)
     for run, row in rows.items():
         if _is_of(run, table) and run.seed == TUNING_SEED:
-            cells[_key(run, by), run.optimizer, run.gradients][run.rate] = row
-    titles = f"{f'{by} | ' if by else ''}optimizer | gradients"
+            cells[getattr(run, by), run.optimizer, run.gradients][run.rate] = row
     lines = [
-        f"| {titles} | test accuracy / % of the last weights, by rate |",
-        "|" + "---|" * (titles.count("|") + 2),
+        f"| {by} | optimizer | gradients | test accuracy / % of the last weights, by rate |",
+        "|---|---|---|---|",
     ]
     for key in in_order(key for key, *_ in cells):
         for name in OPTIMIZERS:
@@ -71,19 +69,15 @@ def rates(rows, table):
                 found = sorted(cells[key, name, gradients].items())
                 if found:
                     texts = [f"{rate:g}: {100 * row['accuracy']:.2f}" for rate, row in found]
-                    first = [*([str(key)] if by else []), name, gradients]
+                    first = [str(key), name, gradients]
                     lines.append(f"| {' | '.join(first)} | {', '.join(texts)} |")
     return "\n".join(lines)
-
-
-def _key(run, by):
-    return getattr(run, by) if by else None
 
 
 def in_order(keys):
     """Returns the distinct keys in the table's order."""
     order = [*KINDS, *PRECISIONS]
-    return sorted(set(keys), key=lambda key: order.index(key) if key in order else key or 0)
+    return sorted(set(keys), key=lambda key: order.index(key) if key in order else key)
 
 
 def workers(rows):
@@ -174,8 +168,8 @@ def _is_of(run, table):
     if table == "kinds":
         usual["net"] = run.net if run.net in KINDS else None
     else:
-        usual.pop(BY[table], None)
-    optimizers = {"batches": OF_BATCHES, "precisions": OF_PRECISIONS}.get(table, OPTIMIZERS)
+        usual.pop(BY[table])
+    optimizers = OF_PRECISIONS if table == "precisions" else OPTIMIZERS
     return run.optimizer in optimizers and all(getattr(run, n) == v for n, v in usual.items())
 
 

@@ -87,9 +87,6 @@ class Trainer:
         self._rate = CosineDecay(steps * shape.epochs)
         keras.config.set_dtype_policy(shape.precision)
         options = dict(GRADIENTS[shape.gradients])
-        float_pass = options.pop("float_pass", None)
-        if float_pass is not None:
-            options["float_steps"] = lambda step: step // steps % float_pass == float_pass - 1
         # Streams have the size of sparse codes; the codes are those of any lossless wire.
         wire = options.pop("wire", "sparse" if "bits_per_element" in options else "auto")
         self._strategy = terngrad_tf.TernGradStrategy(

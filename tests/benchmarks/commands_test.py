@@ -24,7 +24,7 @@ ALONE = (
     "emulation --net=lenet --replicas=1,2 --batch_sizes=16 --steps=2 --rounds=1",
     "emulation --net=lenet --replicas=1 --batch_sizes=16 --steps=2 --rounds=1 --processes=2",
     "fidelity --raw_dir=RAW --folder=FOLDER/fidelity --images=256 --epochs=1 --seeds=1"
-    " --tables=optimizers --tables=workers --tables=kinds --tables=batches --tables=precisions"
+    " --tables=workers --tables=kinds --tables=batches --tables=precisions"
     " --optimizers=Adam --nets=small_cnn --workers=2 --kinds=embeddings --batches=32"
     " --precisions=float32 --gradients=float --gradients=rotated",
     "fidelity.budget_picture --pictures=FOLDER",
