@@ -1,8 +1,6 @@
 #!/bin/bash
 # Several hosts on one machine, joined by links of a chosen rate. Needs root, iproute2 (Debian).
 #   netns.sh up PREFIX N RATE     hosts PREFIX0..PREFIX{N-1} at 10.77.0.1.., RATE like 100mbit, 1gbit or none
-#   netns.sh exec PREFIX I CMD..  run CMD on host I
-#   netns.sh rx PREFIX I          bytes that host I has received since it came up (its link, not loopback)
 #   netns.sh down PREFIX N
 # PREFIX: 1 to 6 letters; give each concurrent test its own PREFIX and subnet (SUBNET=10.78.0, default 10.77.0).
 # Rates are token buckets (sch_tbf); for delays see delayed_links.py, as netem is not everywhere.
@@ -31,8 +29,6 @@ case $1 in
         ip netns exec "$prefix$i" tc qdisc add dev "${prefix}e$i" root tbf rate "$rate" burst 256kb latency 100ms
       fi
     done ;;
-  exec) prefix=$2 i=$3; shift 3; exec ip netns exec "$prefix$i" "$@" ;;
-  rx) ip netns exec "$2$3" cat "/sys/class/net/${2}e$3/statistics/rx_bytes" ;;
   down)
     prefix=$2 n=$3
     for ((i = 0; i < n; i++)); do
@@ -42,5 +38,5 @@ case $1 in
     done
     ip link del "${prefix}b2" || true
     ip link del "${prefix}br" || true ;;
-  *) echo "usage: $0 up|exec|rx|down PREFIX ..." >&2; exit 2 ;;
+  *) echo "usage: $0 up|down PREFIX ..." >&2; exit 2 ;;
 esac
