@@ -218,9 +218,9 @@ def main() -> int:
     output, lock = os.fdopen(os.dup(1), "wb"), threading.Lock()
     # Prints must not mix with messages.
     os.dup2(2, 1)
-    # The coordinator decides when to end.
+    # The coordinator decides when to end. Programs would inherit that a signal is ignored.
     for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, lambda *_: None)
 
     def report(message):
         try:

@@ -1,9 +1,12 @@
 """An agent starts all processes of its machine, or none, and bounds their unread output."""
 
 import contextlib
+import json
 import os
 import pathlib
 import queue
+import signal
+import subprocess
 import sys
 import unittest
 from unittest import mock
@@ -66,6 +69,25 @@ class AgentTest(unittest.TestCase):
             seen += text == line
         self.assertEqual((seen, message["exit"]), (count, [3, 0, "end"]))
         self.assertLess(most, 5000)
+
+    def test_ctrl_c_reaches_a_program_on_another_machine(self):
+        code = "import sys; from terngrad_tf.launcher import agent; sys.exit(agent.main())"
+        pipe = subprocess.PIPE
+        with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe) as process:
+            assert process.stdin is not None and process.stdout is not None
+
+            def send(message):
+                process.stdin.write(json.dumps(message).encode() + b"\n")
+                process.stdin.flush()
+
+            job = {"folder": "/", "command": ["sh", "-c", "echo up; sleep 60"], "environment": {}}
+            send({"start": job | {"processes": [{"rank": 3, "port": 0, "environment": {}}]}})
+            messages = map(json.loads, process.stdout)
+            next(message for message in messages if "line" in message)
+            send({"signal": signal.SIGINT})
+            told = next(message for message in messages if "exit" in message)
+            process.stdin.close()
+        self.assertEqual(told, {"exit": [3, -signal.SIGINT, "up"]})
 
 
 def _names_of_children():
