@@ -37,6 +37,8 @@ from terngrad_tf.version import __version__
 _GREETING_SECONDS = 5.0
 _LONGEST_LINE = 1 << 20
 _RETRY_SECONDS = 1.0
+# A machine that was lost may start the command again at once.
+_AGAIN_SECONDS = 15.0
 # Wait for the first machine before a report.
 _PATIENCE_SECONDS = 10.0
 
@@ -128,7 +130,12 @@ class Listener:
 
 
 class SocketNode:
-    """Machine `number`, from 1, on which a user started the command; it connects to this one."""
+    """Machine `number`, from 1, on which a user started the command; it connects to this one.
+
+    Args:
+        timeout: seconds to wait for the first connection. Once the run has started, the others may
+            continue without a lost machine, and the wait is short.
+    """
 
     beats = True
 
@@ -141,7 +148,8 @@ class SocketNode:
 
     def open(self, events: "queue.SimpleQueue[Event]") -> None:
         """See `Node`; waits for the machine."""
-        self._connection, self._stream, told = self._listener.wait(self._number, self._timeout)
+        timeout, self._timeout = self._timeout, _AGAIN_SECONDS
+        self._connection, self._stream, told = self._listener.wait(self._number, timeout)
         self._host = Host(told["name"] or told["host"].removeprefix("::ffff:"))
         self._ports = told["ports"]
         self.name, self.slots = str(self._host), len(self._ports)

@@ -1,6 +1,7 @@
 """Machines on which users start the command prove to each other that they share a token."""
 
 import json
+import queue
 import socket
 import sys
 import threading
@@ -105,6 +106,19 @@ class TokenTest(unittest.TestCase):
             )
             with connection:
                 self.assertEqual(listener.wait(1, 60)[2]["ports"], [2223])
+
+    def test_a_machine_that_was_there_is_awaited_for_seconds_only(self):
+        # Its run may go on without it.
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            node = remote_nodes.SocketNode(1, remote_nodes.Listener(server, 2, None), 60.0)
+            connection, _ = remote_nodes._connect(
+                server.getsockname(), 1, "", [2222], None, 60.0, print
+            )
+            with connection, mock.patch.object(remote_nodes, "_AGAIN_SECONDS", 0.1):
+                node.open(queue.SimpleQueue())
+                node.close()
+                with self.assertRaises(LostError):
+                    node.open(queue.SimpleQueue())
 
     def join(self, server):
         """Joins as machine 1, in the main thread."""
