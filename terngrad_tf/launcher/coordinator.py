@@ -131,11 +131,9 @@ class Coordinator:
         self._silent: dict[Node, float] = {}
         # Size of shown lines that no agent was told.
         self._shown: dict[tuple[Node, int], int] = {}
-        self._told: int | None = None
 
     def tell(self, number: int) -> None:
         """Records a received signal; for signal handlers."""
-        self._told = number
         self._events.put((None, {"told": number}))
 
     def run(self) -> tuple[int, str | None]:
@@ -205,7 +203,6 @@ class Coordinator:
         is_first = not self._open
         while closed:
             errors = self._try_all(closed)
-            self._open += [node for node in closed if errors[node] is None]
             closed = [node for node in closed if errors[node] is not None]
             missing = "; ".join(dict.fromkeys(str(errors[node]) for node in closed))
             if closed and self._plan.min_workers and self._slots() >= self._plan.min_workers:
@@ -235,6 +232,7 @@ class Coordinator:
         def open_node(node):
             try:
                 node.open(self._events)
+                self._open.append(node)
             except LostError as error:
                 errors[node] = error
             done.put(node)
@@ -257,8 +255,14 @@ class Coordinator:
         return {node: errors.get(node) for node in nodes}
 
     def _check_told(self):
-        if self._told is not None:
-            raise _ToldError(self._told)
+        events = []
+        while not self._events.empty():
+            events.append(self._events.get())
+        for event in events:
+            self._events.put(event)
+        # Also of another machine, which waits here for the others.
+        if told := [message["told"] for _, message in events if "told" in message]:
+            raise _ToldError(told[0])
 
     def _slots(self):
         return sum(node.slots for node in self._open)
@@ -361,7 +365,7 @@ class Coordinator:
             self._lose(attempt, node, STATUS_PEER, f"lost {message['lost']}", True)
         elif "remark" in message:
             self._report(message["remark"])
-        elif "back" in message and not attempt.failures:
+        elif "back" in message and len(attempt.running) == len(attempt.machines):
             self._report(f"{node.name} is back; ending all processes to go on with it")
             attempt.grows = True
             self._end(attempt, signal.SIGTERM, self._plan.grace_seconds)

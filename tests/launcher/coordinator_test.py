@@ -5,6 +5,7 @@ Machines must have different addresses.
 
 import io
 import itertools
+import signal
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 
 from terngrad_tf.launcher import coordinator, machines
 from terngrad_tf.launcher.coordinator import STATUS_NODE, STATUS_PEER, Coordinator, Plan
+from terngrad_tf.launcher.nodes import LostError
 from terngrad_tf.launcher.output.logs import Output
 
 
@@ -94,6 +96,52 @@ class LateLineTest(unittest.TestCase):
         plan = Plan(command=["true"], folder="/")
         self.assertEqual(Coordinator(plan, [Machine(0.1)], write, print).run(), (0, None))
         self.assertEqual(lines, [("0", 1, "own")])
+
+
+class WaitTest(unittest.TestCase):
+    def test_a_signal_to_a_machine_that_waits_for_others_ends_all(self):
+        class Here(_Machine):
+            sent = ()
+
+            def open(self, events):
+                events.put((self, {"told": signal.SIGTERM}))
+
+            def send(self, message):
+                self.sent = (*self.sent, message)
+
+        class There(_Machine):
+            def open(self, events):
+                time.sleep(300)
+
+        here, plan = Here(0), Plan(command=["true"], folder="/")
+        status, line = Coordinator(plan, [here, There(0)], print, print).run()
+        self.assertEqual(status, 128 + signal.SIGTERM)
+        self.assertEqual(here.sent, ({"over": [status, line]},))
+
+    def test_a_machine_that_comes_back_when_processes_have_ended_restarts_nothing(self):
+        class Here(_Machine):
+            slots = 2
+
+            def address(self, slot):
+                return f"here:{slot}"
+
+            def send(self, message):
+                if "start" in message:
+                    self._events.put((self, {"exit": [0, 0, ""]}))
+                    self._events.put((there, {"back": True}))
+                    self._events.put((self, {"exit": [1, 0, ""]}))
+                if "signal" in message:
+                    raise AssertionError
+
+        class There(_Machine):
+            def open(self, events):
+                raise LostError("far: does not answer")
+
+        there, plan = There(0), Plan(command=["true"], folder="/", min_workers=1)
+        reports = []
+        result = Coordinator(plan, [Here(0), there], print, reports.append).run()
+        self.assertEqual(result, (0, None))
+        self.assertEqual(reports, ["going on without: far: does not answer"])
 
 
 class SameAddressTest(unittest.TestCase):
