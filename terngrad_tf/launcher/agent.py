@@ -4,8 +4,10 @@
 standard output, one JSON object per line. It ends its processes when standard input ends.
 
 Messages to the agent:
-    {"start": {"folder": str, "command": [str], "environment": {str: str},
+    {"start": {"folder": str, "script": str or None, "command": [str], "environment": {str: str},
+               "is_restart": bool,
                "processes": [{"rank": int, "environment": {str: str}, "port": int}]}}
+    {"check": the same}      whether it could start
     {"signal": int}          to all processes
     {"shown": [rank, size]}  lines of a size were shown, see `Window`
 
@@ -14,7 +16,7 @@ Messages of the agent:
     {"alive": true}          every `HEARTBEAT_SECONDS`
     {"line": [rank, stream, text]}                 stream 1 or 2
     {"exit": [rank, status, last line]}            status as of `subprocess.Popen`
-    {"refused": [reason, advice for a machine other than the coordinator's]}   instead of a start
+    {"refused": [reason, advice for a machine other than the coordinator's]}   to a start or check
 """
 
 import errno
@@ -41,6 +43,9 @@ HEARTBEAT_SECONDS = 5.0
 _OUTPUT, _ERRORS = 1, 2
 # Time to end after SIGTERM if the coordinator is gone.
 _ORPHAN_SECONDS = 10.0
+# Time for such processes, on a connection that this machine does not know to be lost, to end.
+_FREED_SECONDS = 20.0
+_POLL_SECONDS = 0.2
 # Kept to report the last line.
 _TAIL_BYTES = 2000
 # Time to read an ended process's output; its children may hold the pipe open.
@@ -62,9 +67,11 @@ class Agent:
 
     def handle(self, message: Mapping[str, Any]) -> None:
         """Handles a message; see the module."""
-        if "start" in message:
+        if job := message.get("start") or message.get("check"):
             try:
-                self._start(message["start"])
+                _check(job)
+                if "start" in message:
+                    self._start(job)
             except OSError as error:
                 self.report({"refused": [f"cannot start: {error.strerror}", ""]})
             except _Refused as refused:
@@ -100,7 +107,6 @@ class Agent:
         self.signal(signal.SIGKILL)
 
     def _start(self, job):
-        _check(job)
         self._processes, self._waiters = {}, []
         self._windows = {process["rank"]: Window() for process in job["processes"]}
         self._remarks = Remarks({**os.environ, **job["environment"]})
@@ -172,9 +178,12 @@ def _check(job):
     script = job.get("script")
     if script is not None and not pathlib.Path(folder, script).is_file():
         raise _Refused(f"no file {pathlib.Path(folder, script)}", "copy it there, or use --sync")
+    deadline = time.monotonic() + (_FREED_SECONDS if job.get("is_restart") else 0.0)
     for process in job["processes"]:
         port = process["port"]
-        if reason := _cannot_listen(port):
+        while (reason := _cannot_listen(port)) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        if reason:
             raise _Refused(f"cannot listen on port {port}: {reason}", "--port takes another")
 
 

@@ -121,6 +121,8 @@ class Coordinator:
         started: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan = plan
+        command = list(plan.command)
+        self._program = {"folder": plan.folder, "script": plan.script, "command": command}
         self._nodes = list(nodes)
         self._write = write
         self._report = report
@@ -131,6 +133,7 @@ class Coordinator:
         self._silent: dict[Node, float] = {}
         # Size of shown lines that no agent was told.
         self._shown: dict[tuple[Node, int], int] = {}
+        self._is_restart = False
 
     def tell(self, number: int) -> None:
         """Records a received signal; for signal handlers."""
@@ -298,15 +301,16 @@ class Coordinator:
         processes = self._processes(self._open)
         attempt = _Attempt({rank: node for rank, (_, node, *_) in enumerate(processes)})
         self._silent = dict.fromkeys(self._open, 0.0)
+        job = self._program | {"environment": dict(self._plan.environment)}
+        job["is_restart"] = self._is_restart
         for node in self._open:
             own = [
                 {"rank": rank, "port": port, "environment": environment}
                 for rank, (_, owner, port, environment) in enumerate(processes)
                 if owner is node
             ]
-            job = {"folder": self._plan.folder, "script": self._plan.script}
-            job |= {"command": list(self._plan.command), "processes": own}
-            node.send({"start": job | {"environment": dict(self._plan.environment)}})
+            node.send({"start": job | {"processes": own}})
+        self._is_restart = True
         absent = [node for node in self._nodes if node not in self._open]
         over = threading.Event()
         if absent:
@@ -424,6 +428,6 @@ class Coordinator:
     def _look_for(self, absent, over):
         while not over.wait(_PROBE_SECONDS):
             for node in absent:
-                if node.reaches() and not over.is_set():
+                if node.reaches(self._program) and not over.is_set():
                     self._events.put((node, {"back": True}))
                     return

@@ -69,7 +69,7 @@ class ElsewhereNode:
     def close(self) -> None:
         """See `Node`."""
 
-    def reaches(self) -> bool:
+    def reaches(self, program: Mapping[str, Any]) -> bool:
         """See `Node`."""
         return True
 

@@ -68,8 +68,12 @@ class Node(Protocol):
         """Ends the connection and all running processes."""
         ...
 
-    def reaches(self) -> bool:
-        """Returns True if the lost machine can be opened again."""
+    def reaches(self, program: Mapping[str, Any]) -> bool:
+        """Returns True if the lost machine can be opened again, and can start the program.
+
+        Args:
+            program: "folder", "script" and "command" of a start; see `agent`.
+        """
         ...
 
 
@@ -100,7 +104,7 @@ class LocalNode:
         """See `Node`."""
         self._agent.end(0.0)
 
-    def reaches(self) -> bool:
+    def reaches(self, program: Mapping[str, Any]) -> bool:
         """See `Node`."""
         return True
 
@@ -196,22 +200,23 @@ class SshNode:
         except subprocess.TimeoutExpired:
             process.kill()
 
-    def reaches(self) -> bool:
+    def reaches(self, program: Mapping[str, Any]) -> bool:
         """See `Node`."""
-        # Its Python may be missing, such as on a disk that is not mounted yet, or hang.
+        # Its Python or script may be missing, such as on a disk that is not mounted yet, or hang.
         quiet, limit = subprocess.DEVNULL, _CONNECT_SECONDS + SILENCE_SECONDS
+        job = {**program, "processes": [{"port": port} for port in self._ports]}
         with contextlib.suppress(LostError, subprocess.TimeoutExpired):
             done = subprocess.run(
                 self._command(),
-                stdin=quiet,
+                input=json.dumps({"check": job}).encode() + b"\n",
                 stdout=subprocess.PIPE,
                 stderr=quiet,
                 timeout=limit,
                 check=False,
             )
-            told = filter(None, map(message_of, done.stdout.splitlines()))
-            check_version(self.name, next(told, {}))
-            return True
+            told = list(filter(None, map(message_of, done.stdout.splitlines())))
+            check_version(self.name, told[0] if told else {})
+            return not any("refused" in message for message in told)
         return False
 
     def _command(self):

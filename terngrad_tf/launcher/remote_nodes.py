@@ -182,7 +182,7 @@ class SocketNode:
         _shut(self._connection)
         self._connection.close()
 
-    def reaches(self) -> bool:
+    def reaches(self, program: Mapping[str, Any]) -> bool:
         """See `Node`."""
         return self._listener.has(self._number)
 

@@ -44,7 +44,7 @@ class _Machine:
     def close(self):
         pass
 
-    def reaches(self):
+    def reaches(self, program):
         return False
 
 

@@ -4,8 +4,10 @@ import os
 import pathlib
 import queue
 import shutil
+import socket
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from unittest import mock
@@ -14,9 +16,11 @@ import pytest
 
 from terngrad_tf.launcher import nodes
 from terngrad_tf.launcher.check import check
+from terngrad_tf.launcher.coordinator import Coordinator, Plan
 from terngrad_tf.launcher.hosts import Host
 from terngrad_tf.launcher.machines import copy_folder
 from terngrad_tf.launcher.nodes import SshNode
+from tests.distribute.processes import free_ports
 
 # Prints a greeting, then runs the command after `-- HOST`, with a part of its input.
 SSH = """#!/bin/sh
@@ -61,17 +65,57 @@ class SshTest(unittest.TestCase):
 
     def test_a_machine_is_back_when_its_program_is(self):
         self.write("exec")
-        self.assertTrue(SshNode(Host("there"), [2222], sys.executable, [], {}).reaches())
-        # Its disk is not mounted yet.
-        self.assertFalse(SshNode(Host("there"), [2222], "/no/python", [], {}).reaches())
+        program = {"folder": str(self.folder), "script": "ssh", "command": ["sh"]}
+        (port,) = free_ports(1)
+        node = SshNode(Host("there"), [port], sys.executable, [], {})
+        self.assertTrue(node.reaches(program))
+        # A disk is not mounted yet: that of its Python, or of its script.
+        self.assertFalse(SshNode(Host("there"), [port], "/no/python", [], {}).reaches(program))
+        self.assertFalse(node.reaches(program | {"script": "train.py"}))
+        # Its processes of before have not ended yet.
+        with socket.create_server(("", port)):
+            self.assertFalse(node.reaches(program))
 
     def test_a_machine_whose_program_hangs_is_not_back(self):
         self.write_program("ssh", "#!/bin/sh\nexec sleep 30\n")
         node = SshNode(Host("there"), [2222], sys.executable, [], {})
         begin = time.monotonic()
         with mock.patch.multiple(nodes, _CONNECT_SECONDS=0.0, SILENCE_SECONDS=0.1):
-            self.assertFalse(node.reaches())
+            self.assertFalse(node.reaches({}))
         self.assertLess(time.monotonic() - begin, 30)
+
+    def test_a_program_whose_connection_broke_may_end_before_it_starts_again(self):
+        self.write("exec")
+        (port,) = free_ports(1)
+        mark = self.folder / "mark"
+        # The first one goes on for a second after SIGTERM.
+        code = (
+            "import os, signal, socket, sys, time\n"
+            "if os.path.exists(sys.argv[2]): sys.exit()\n"
+            "signal.signal(signal.SIGTERM, lambda *_: time.sleep(1) or sys.exit())\n"
+            "server = socket.create_server(('', int(sys.argv[1])))\n"
+            "open(sys.argv[2], 'x')\n"
+            "time.sleep(60)\n"
+        )
+        node = SshNode(Host("there"), [port], sys.executable, [], {})
+
+        def cut():
+            while not mark.exists():
+                time.sleep(0.05)
+            # Unnoticed here: the connection ends on this side first.
+            node._process.stdin.close()
+            node._events.put((node, {"lost": "there: the connection broke"}))
+
+        def open_node(events):
+            node._events = events
+            SshNode.open(node, events)
+
+        node.open = open_node
+        command = [sys.executable, "-c", code, str(port), str(mark)]
+        plan = Plan(command=command, folder=str(self.folder), max_restarts=1)
+        threading.Thread(target=cut, daemon=True).start()
+        result = Coordinator(plan, [node], lambda *_: None, lambda _: None).run()
+        self.assertEqual(result, (0, None))
 
     def test_a_connection_that_breaks_is_a_fault(self):
         self.write('(read -r line; echo "$line"; read -r line; echo "$line") |')
