@@ -76,10 +76,21 @@ class _Machine:
         else:
             command = ssh_command(host, options, python, environment, "probe")
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        # Shells greet in any encoding.
+        text = {"encoding": "utf-8", "errors": "replace"}
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, **text)
+        self._lost = None
 
     def ask(self, question):
-        """Returns the answer, or raises `LostError`."""
+        """Returns the answer; raises `LostError`, from then on always."""
+        if self._lost is None:
+            try:
+                return self._answer(question)
+            except LostError as error:
+                self._lost = error
+        raise self._lost
+
+    def _answer(self, question):
         late = threading.Event()
 
         def give_up():
@@ -100,7 +111,7 @@ class _Machine:
             timer.cancel()
         if late.is_set():
             raise LostError(f"{self.host}: no answer within {_ANSWER_SECONDS:.0f} s")
-        with contextlib.suppress(BrokenPipeError):  # of a question that was not read
+        with contextlib.suppress(OSError):  # the question, which was not read
             self._process.stdin.close()
         errors = self._process.stderr.read().strip().splitlines()
         status = self._process.wait()
@@ -108,7 +119,7 @@ class _Machine:
         raise LostError(f"{self.host}: {explain_ssh(status, last, self._python)}")
 
     def close(self):
-        with self._process as process:
+        with contextlib.suppress(OSError), self._process as process:
             process.kill()
 
 

@@ -14,12 +14,13 @@ from unittest import mock
 
 import pytest
 
+from terngrad_tf.launcher import check as check_module
 from terngrad_tf.launcher import nodes
 from terngrad_tf.launcher.check import check
 from terngrad_tf.launcher.coordinator import Coordinator, Plan
 from terngrad_tf.launcher.hosts import Host
 from terngrad_tf.launcher.machines import copy_folder
-from terngrad_tf.launcher.nodes import SshNode
+from terngrad_tf.launcher.nodes import LostError, SshNode
 from tests.distribute.processes import free_ports
 
 # Prints a greeting, then runs the command after `-- HOST`, with a part of its input.
@@ -123,6 +124,16 @@ class SshTest(unittest.TestCase):
         self.assertEqual(list(found.machines), ["there"])
         (fault,) = found.faults
         self.assertIn("there: the connection ended", fault)
+
+    def test_a_machine_that_ends_has_one_reason_whatever_it_is_asked(self):
+        self.write_program("ssh", "#!/bin/sh\nread -r line; echo {}; printf 'caf\\351\\n' >&2\n")
+        machine = check_module._Machine(Host("there"), sys.executable, [], {})
+        self.addCleanup(machine.close)
+        self.assertEqual(machine.ask({"tell": True}), {})
+        machine._process.wait()
+        for _ in range(3):
+            with self.assertRaisesRegex(LostError, "^there: caf\ufffd$"):
+                machine.ask({"tell": True})
 
     def test_a_folder_in_which_a_file_changes_is_copied(self):
         self.write("")
