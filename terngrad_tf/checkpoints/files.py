@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from terngrad_tf.common import strict_json
 from terngrad_tf.common.arguments import is_integer
-from terngrad_tf.common.files import PathLike, open_regular
+from terngrad_tf.common.files import PathLike, open_regular, sync
 from terngrad_tf.common.tensor_files import read_header, write_tensors
 
 _FORMAT = "terngrad_tf.checkpoint"
@@ -152,12 +152,19 @@ def described(path: pathlib.Path, content: bytes) -> Description:
 
 
 def remove_all_but(folder: PathLike, kept: Sequence[pathlib.Path]) -> None:
-    """Removes the other checkpoints of a folder."""
-    for path in find(folder):
-        if path not in kept:
-            # Processes may share the folder and remove the same files.
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+    """Removes the other checkpoints of a folder.
+
+    The first of `kept` is on the disk before; a power cut may damage those that are not. By then,
+    the system has mostly written it.
+    """
+    others = [path for path in find(folder) if path not in kept]
+    if others and kept:
+        # Processes may share the folder and remove the same files.
+        with contextlib.suppress(FileNotFoundError):
+            sync(kept[0])
+    for path in others:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def unfinished(folder: PathLike) -> dict[pathlib.Path, tuple[int, int]]:

@@ -40,6 +40,17 @@ def open_regular(path: PathLike) -> BinaryIO:
         raise
 
 
+def sync(path: PathLike) -> None:
+    """Returns when a file's content, or a folder's list of files, would survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+    finally:
+        os.close(descriptor)
+
+
 @contextlib.contextmanager
 def atomic_write(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yields a new file with a random name, which replaces `path` unless the context fails.

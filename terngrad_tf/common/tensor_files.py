@@ -21,7 +21,8 @@ def write_tensors(
 ) -> None:
     """Writes contiguous arrays to a safetensors file atomically, without `fsync`.
 
-    Reading refuses a file truncated by a power cut: its size does not match its header.
+    Reading refuses a file truncated by a power cut: its size does not match its header. So keep
+    an earlier one that is on the disk; see `files.sync`.
     """
     with atomic_write(path) as beside:
         # The library makes files private; keep the usual mode.

@@ -7,6 +7,7 @@ import resource
 import shutil
 import signal
 import sys
+from unittest import mock
 
 import keras
 import numpy as np
@@ -605,6 +606,22 @@ class FolderTest(tf.test.TestCase):
             self.assertEqual(read[name].dtype, array.dtype)
             self.assertEqual(read[name].shape, array.shape)
             self.assertAllEqual(read[name], array)
+
+    def test_a_kept_file_is_on_the_disk_before_older_ones_are_removed(self):
+        synced = []
+
+        def sync(path):
+            synced.append((path, self.names()))
+
+        self.folder.mkdir()
+        paths = [files.path_of(self.folder, step) for step in (5, 10, 15)]
+        for path in paths:
+            files.write(path, {}, {}, files.Position(5), {})
+        with mock.patch.object(files, "sync", sync):
+            files.remove_all_but(self.folder, paths)
+            files.remove_all_but(self.folder, paths[1:])
+        self.assertEqual(synced, [(paths[1], [5, 10, 15])])
+        self.assertEqual(self.names(), [10, 15])
 
     def test_folders_that_are_not_writable(self):
         self.folder.parent.mkdir(exist_ok=True)

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from terngrad_tf.common import strict_json
-from terngrad_tf.common.files import PathLike, atomic_write
+from terngrad_tf.common.files import PathLike, atomic_write, sync
 
 _FILE = ".members-{}.json"
 _FILES = ".members-*.json"
@@ -164,6 +164,7 @@ class MembersFile:
             file.write(json.dumps(described) + "\n")
             file.flush()
             os.fsync(file.fileno())
+        sync(self._path.parent)
 
 
 def _saved_by(step, last, saved):
