@@ -16,11 +16,17 @@ _WRONG_SECONDS = 10.0
 _joined = None
 
 
-def wait_for_peers(tasks: Tasks, timeout: float, token: str | None = None) -> None:
+def wait_for_peers(
+    tasks: Tasks, timeout: float, token: str | None = None, *, same_lists: bool = False
+) -> None:
     """Waits until all processes have come to this point and reach each other.
 
     TensorFlow itself waits inside one call that ignores Ctrl-C; before 2.21, for an hour. It also
     accepts any program on a port as the expected process.
+
+    Args:
+        same_lists: True if other lists of workers mean another cluster. Otherwise hosts may have
+            other names there.
 
     Raises:
         PeerError: processes are missing after `timeout` seconds, or were started with another index
@@ -28,7 +34,7 @@ def wait_for_peers(tasks: Tasks, timeout: float, token: str | None = None) -> No
     """
     own = str(worker_lists.place_of(tasks, tasks.index))
     with answering(tasks, lambda: own, token) as heard:
-        look = _Look(heard, tasks, token, time.monotonic() + timeout)
+        look = _Look(heard, tasks, token, time.monotonic() + timeout, same_lists)
         peers.wait_for_all(tasks, timeout, look)
     global _joined
     _joined = tasks
@@ -45,11 +51,12 @@ class _Look:
     `deadline` is in `time.monotonic`.
     """
 
-    def __init__(self, heard, tasks, token, deadline):
+    def __init__(self, heard, tasks, token, deadline, same_lists=False):
         self._heard = heard
         self._refusals = refusals.Refusals(tasks, token)
         self._token = token
         self._deadline = deadline
+        self._same_lists = same_lists
         self._right = {}
         # {name of a wrongly started process: the difference}.
         self._wrong = {}
@@ -64,9 +71,8 @@ class _Look:
         )
         missing = {i: why for i, answer in answers.items() if (why := self._look(tasks, i, answer))}
         heard = [told for told in map(worker_lists.parse, self._heard.names()) if told is not None]
-        met = {(told.name, told.count) for told in heard}
         for index in self._right:
-            if (tasks.names[index], len(tasks.names)) not in met:
+            if not any(self._fits(tasks, index, other) for other in heard):
                 missing[index] = f"has not reached {tasks.describe(tasks.index)}"
         wrong = [*self._wrong.values(), *self._other_lists(tasks, missing, heard)]
         now = time.monotonic()
@@ -91,9 +97,17 @@ class _Look:
         if (told.name, told.count) != (tasks.names[index], len(tasks.names)):
             self._wrong[tasks.names[index]] = worker_lists.difference(tasks, who, told)
             return "was started differently"
+        if not self._fits(tasks, index, told):
+            return "is about to train with other workers"
         self._right[index] = told
         self._wrong.pop(tasks.names[index], None)
         return None
+
+    def _fits(self, tasks, index, told):
+        """Returns True if a process says that it has this index in this cluster."""
+        place = worker_lists.place_of(tasks, index)
+        is_place = (told.name, told.count) == (place.name, place.count)
+        return is_place and (not self._same_lists or told.workers == place.workers)
 
     def _other_lists(self, tasks, missing, heard):
         """Describes how the lists of missing processes differ from this one's, in their order.

@@ -227,7 +227,7 @@ def join_cluster(
         joined = Membership(tasks, file, key, digest, token)
         try:
             members = peers.tasks_of(joined.cluster_resolver)
-            rendezvous.wait_for_peers(members, _SETTLE_SECONDS, token)
+            rendezvous.wait_for_peers(members, _SETTLE_SECONDS, token, same_lists=True)
             file.begin()
             return joined
         except PeerError as error:
@@ -343,10 +343,10 @@ class _Meeting:
 
     def _all_agreed(self, answers, told):
         """True if all agreed to this worker's proposal, dropped after a while."""
-        number, workers = self._proposal.generation.number, self._proposal.runs
+        generation, workers = self._proposal.generation, self._proposal.runs
         # A worker without introductions has moved on to the rendezvous.
         agreed = all(
-            told[i].generation.number >= number if i in told else answers[i][0] is not None
+            told[i].generation == generation if i in told else answers[i][0] is not None
             for i in workers
         )
         if not agreed and time.monotonic() > self._settle_until:

@@ -1,6 +1,7 @@
 """Tests of how processes find each other before TensorFlow starts, over sockets on loopback."""
 
 import concurrent.futures
+import functools
 import socket
 import sys
 import time
@@ -17,11 +18,12 @@ RULE = "all processes need the same list of workers"
 HOSTS = ["127.0.0.1"] + ["[::1]"] * socket.has_dualstack_ipv6()
 
 
-def wait(addresses, index, timeout=60, token=None):
+def wait(addresses, index, timeout=60, token=None, **options):
     """Waits for all peers; returns the error, or None."""
     names = tuple(f"worker {number}" for number in range(len(addresses)))
     try:
-        rendezvous.wait_for_peers(peers.Tasks(names, tuple(addresses), index), timeout, token)
+        tasks = peers.Tasks(names, tuple(addresses), index)
+        rendezvous.wait_for_peers(tasks, timeout, token, **options)
     except peers.PeerError as error:
         return str(error)
     return None
@@ -138,6 +140,12 @@ class RendezvousTest(tf.test.TestCase):
             ([zero, as_named[1], two], 0), ([as_named[0], one, two], 1), (as_named, 2)
         )
         self.assertEqual(errors, [None] * 3)
+        # Elastic workers know them by one name: another list is that of other members.
+        wait_as_members = functools.partial(wait, timeout=1, same_lists=True)
+        calls = ([zero, one], 0), ([as_named[0], one], 1)
+        futures = [self.pool.submit(wait_as_members, *call) for call in calls]
+        for future in futures:
+            self.assertStartsWith(future.result(), "the list of workers of worker")
 
     @pytest.mark.slow
     def test_an_index_given_twice_is_reported(self):

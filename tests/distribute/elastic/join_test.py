@@ -72,6 +72,17 @@ class AgreementTest(unittest.TestCase):
         self.assertEqual([file.generation.number for file in self.files], [3, 3, 3])
         self.assertEqual([file.begun.members for file in self.files], [(0, 1)] * 3)
 
+    def test_a_worker_that_agreed_to_another_proposal_of_the_same_number_did_not_agree(self):
+        # Workers 0 and 2 do not reach each other.
+        self.meetings[2].state = SavedState(1, 11)
+        self.look(0, [1])
+        self.look(2, [1])
+        self.assertEqual([self.files[i].generation.members for i in (0, 2)], [(0, 1), (2, 1)])
+        self.assertTrue(self.look(1, [0, 2]))
+        self.assertEqual(self.files[1].generation.members, (0, 1))
+        self.assertFalse(self.look(2, [1]))
+        self.assertTrue(self.look(0, [1]))
+
     def test_a_thousand_workers_hear_the_proposal(self):
         members = Generation(4, tuple(range(1000)), 1, SavedState(3, 10))
         proposal = Proposal(members, dict.fromkeys(range(1, 1000), "0123456789abcdef"))
