@@ -26,14 +26,18 @@ def write_last_line(line: str) -> None:
     """
     flush_or_drop(sys.stdout)
     flush_or_drop(sys.stderr)
+    if sys.__stderr__ is None:  # closed from the start
+        return
     terminal = os.dup(2)
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)  # before the line, so that no thread can write after it
     os.close(nothing)
     time.sleep(_PAUSE_SECONDS)
+    # A program may have put an object of its own in place of the stream.
+    encoding = getattr(sys.stderr, "encoding", None)
     with (
         contextlib.suppress(OSError),
-        open(terminal, "w", encoding=sys.stderr.encoding, errors="backslashreplace") as stream,
+        open(terminal, "w", encoding=encoding, errors="backslashreplace") as stream,
     ):
         print(line, file=stream)
 
@@ -87,7 +91,7 @@ def flush_or_drop(stream: TextIO | None) -> None:
     On a full disk, Python would change the process's exit status.
     """
     try:
-        if stream is not None:
+        if stream is not None and not getattr(stream, "closed", False):
             stream.flush()
     except OSError:
         nothing = os.open(os.devnull, os.O_WRONLY)

@@ -1,9 +1,12 @@
-"""Last lines of errors that TensorFlow meets in Python code."""
+"""Last lines: of errors that TensorFlow meets in Python code, and wherever they go."""
 
+import shlex
+import subprocess
 import sys
 
 import pytest
 import tensorflow as tf
+from absl.testing import parameterized
 
 from terngrad_tf.common.last_line import one_line
 
@@ -28,6 +31,31 @@ class OneLineTest(tf.test.TestCase):
 
         self.assertEqual(self.line_of(lambda: list(dataset)), "ValueError: bad record 5")
         self.assertEqual(self.line_of(total), "ValueError: bad record 5")
+
+
+# Ends with status 3 after a last line.
+PROGRAM = """
+import sys
+from terngrad_tf.common.last_line import write_last_line
+class Tee:
+    def write(self, text): pass
+    def flush(self): pass
+{change}
+write_last_line("the reason")
+sys.exit(3)
+"""
+
+
+class LastLineTest(parameterized.TestCase):
+    @parameterized.parameters("", "sys.stderr = Tee()", "sys.stderr.close()")
+    def test_whatever_a_program_did_to_its_standard_error(self, change):
+        command = [sys.executable, "-c", PROGRAM.format(change=change)]
+        ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual((ended.returncode, ended.stderr), (3, "the reason\n"))
+
+    def test_a_standard_error_that_was_closed_from_the_start(self):
+        command = shlex.join([sys.executable, "-c", PROGRAM.format(change="")])
+        self.assertEqual(subprocess.run(f"{command} 2>&-", shell=True, check=False).returncode, 3)
 
 
 if __name__ == "__main__":
