@@ -40,7 +40,7 @@ def newest_of(folder: pathlib.Path) -> tuple[Description, dict[str, np.ndarray],
 def newest_of_all(strategy: Any, folder: pathlib.Path, num_copies: int) -> _Found | None:
     """Returns the newest checkpoint of the writing processes; all processes call this together.
 
-    Only processes that lack the checkpoint receive it.
+    Processes that lack the checkpoint receive it; its path is then their folder.
 
     Raises:
         ValueError: all of this process's checkpoints are damaged.
@@ -74,7 +74,7 @@ def newest_of_all(strategy: Any, folder: pathlib.Path, num_copies: int) -> _Foun
         is_source = strategy.process_index == source
         content = found[2] if is_source else bytes(size)
         content = broadcast_bytes(strategy, content, source)
-        if not is_source:
+        if found is None or found[0].checksum != checksum:
             description = files.described(folder, content)
             return description, files.decode(description, content)
     return found[:2]

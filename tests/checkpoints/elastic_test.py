@@ -95,6 +95,7 @@ class GivenUpTest(tf.test.TestCase):
         position = dataclasses.replace(description.position, step=500, epoch=50)
         paths = {key: path for key, path, _ in description.layout}
         files.write(files.path_of(root / "1", 500), arrays, paths, position, {}, description.model)
+        files.path_of(root / "1", 20).write_bytes(b"damaged")
         record = root / "0" / ".members-0.json"
         content = json.loads(record.read_text())
         content["generation"]["number"] = content["saved"]["generation"] = 2
