@@ -121,9 +121,12 @@ class ReplicaState(tf.train.experimental.PythonState):
         group = self._group
         if group is None:
             return
+        arrays, self._restored = self._restored, None
+        if not self.any_process(self._strategy.is_chief and arrays is not None):
+            return
         own = _pack(self.get())
-        restored = None if self._restored is None else _pack(self._restored)
-        num_local, self._restored = len(own), None
+        restored = None if arrays is None else _pack(arrays)
+        num_local = len(own)
         for replica in range(num_local * group.size):
             row = (
                 np.zeros_like(own[:1])

@@ -502,6 +502,7 @@ class ProcessesTest(tf.test.TestCase):
 
     def test_a_run_that_stopped_in_an_exchange_continues_exactly(self):
         for result in self.results:
+            self.assertTrue(all(result["resume"]["first"]))
             for index in range(8):
                 self.assertAllEqual(
                     result["resume"][f"undisturbed/{index}"], result["resume"][f"resumed/{index}"]

@@ -4,6 +4,7 @@ import os
 import time
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from terngrad_tf import DiLoCo, TernGradStrategy
@@ -167,6 +168,10 @@ def resume(config):
 
         if name == "undisturbed":
             first_step = 0
+            before = optimizer.replica_state.get()
+            optimizer.replica_state.scatter()
+            # The chief restored nothing; the learning rate, for one, is not 0.
+            results["first"] = list(map(np.array_equal, before, optimizer.replica_state.get()))
             callback = keras.callbacks.LambdaCallback(
                 on_train_batch_end=lambda batch, logs: save() if batch == 5 else None
             )
