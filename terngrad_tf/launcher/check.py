@@ -76,9 +76,15 @@ class _Machine:
         else:
             command = ssh_command(host, options, python, environment, "probe")
         pipe = subprocess.PIPE
-        # Shells greet in any encoding.
-        text = {"encoding": "utf-8", "errors": "replace"}
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, **text)
+        self._process = subprocess.Popen(
+            command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            # Shells greet in any encoding.
+            encoding="utf-8",
+            errors="replace",
+        )
         self._lost = None
 
     def ask(self, question):
