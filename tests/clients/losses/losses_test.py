@@ -50,6 +50,63 @@ def losses_of_an_own_step(strategy):
     return fit(model, numbers(15, 3), numbers(15, 1, seed=1))
 
 
+class Average(keras.metrics.Mean):
+    """A mean by another name."""
+
+
+class Tracks(layers.Layer):
+    """Holds a metric of its model."""
+
+    def __init__(self, metric):
+        super().__init__()
+        self.metric = metric
+
+    def call(self, x):
+        return x
+
+
+class OwnResults(keras.Model):
+    """Returns numbers and metrics: a layer's, too, a subclass of a mean, and one for each output."""
+
+    def __init__(self):
+        super().__init__()
+        self.tracked = keras.metrics.Mean(name="tracked")
+        self.average = Average(name="average")
+        self.tracks = Tracks(self.tracked)
+        self.outputs_of = {name: layers.Dense(1) for name in ("a", "b")}
+
+    def call(self, x):
+        return {name: layer(self.tracks(x)) for name, layer in self.outputs_of.items()}
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            outputs = self(x, training=True)
+            loss = self.compute_loss(x, y, outputs)
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        for metric in (self.tracked, self.average):
+            metric.update_state(loss)
+        return {"number": loss, "tracked": self.tracked.result(), "average": self.average.result()}
+
+
+def results_of_an_own_step(strategy):
+    with strategy.scope():
+        model = OwnResults()
+        model.compile(keras.optimizers.SGD(0.1), {"a": "mse", "b": "mae"})
+
+    def test_step(data):
+        x, y = data
+        loss = model.compute_loss(x, y, model(x))
+        return {"tracked": loss, "twice": 2 * loss}
+
+    # An attribute of the model takes the place of its class's method.
+    model.test_step = test_step
+    data = numbers(15, 3), {name: numbers(15, 1, seed=1) for name in ("a", "b")}
+    trained = fit(model, *data, validation_data=data)
+    return trained, model.evaluate(*data, batch_size=8, verbose=0, return_dict=True)
+
+
 class OwnAverage(keras.Sequential):
     """Trains on TensorFlow's average over the whole batch."""
 
@@ -231,6 +288,7 @@ class LossesTest(ClientTest):
         self.assert_same_without_strategy(
             [
                 losses_of_an_own_step,
+                results_of_an_own_step,
                 average_losses_of_an_own_step,
                 losses_of_several_outputs,
                 own_metrics,

@@ -18,7 +18,7 @@ from terngrad_tf.distribute.private.data.epochs import first_batch
 from terngrad_tf.distribute.private.keras.step_results import (
     averaged,
     has_own_step,
-    note_local_logs,
+    note_logs,
     noting_metrics,
 )
 from terngrad_tf.distribute.private.keras_names import TensorFlowTrainer
@@ -65,7 +65,7 @@ class KerasStep(typing.NamedTuple):
         predicts = self.kind == "predict"
         is_own_step = not predicts and has_own_step(self.model, self.kind)
         if is_own_step:
-            step = averaged(step, self.model)
+            step = averaged(step, self.model, self.kind)
         if self.jit_compile:
             step = tf.function(step, jit_compile=True)
         with noting_metrics(self.model) if is_own_step else contextlib.nullcontext():
@@ -138,9 +138,11 @@ def _in_step(stock, self, force=False):
 
             local = local_steps_optimizer(optimizer) if kind == "train" else None
             try:
-                if local is None:
+                if kind == "predict":
                     return step()
-                return note_local_logs(self, local.run_step(step, self.steps_per_execution))
+                steps = self.steps_per_execution
+                logs = step() if local is None else local.run_step(step, steps)
+                return note_logs(self, kind, logs)
             except (KeyboardInterrupt, RuntimeError) as error:
                 if not own or not is_interrupt(error):
                     raise

@@ -13,15 +13,12 @@ import keras
 # Imported first: the steps here must wrap theirs.
 from terngrad_tf.distribute.private.keras import keras_calls  # noqa: F401
 from terngrad_tf.distribute.private.keras.keras_training import wrap_made
-from terngrad_tf.distribute.private.keras.step_results import has_own_step
+from terngrad_tf.distribute.private.keras.step_results import has_own_step, with_metrics
 from terngrad_tf.distribute.private.keras_names import TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.strategies.strategies import is_own
 from terngrad_tf.distribute.steps.contexts import is_single_batch, single_batch
 from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
-
-# A key that no metric has.
-_NO_METRIC = "no metric of the model"
 
 
 @patch(TensorFlowTrainer, "train_on_batch", "test_on_batch")
@@ -75,6 +72,4 @@ def _of_all_replicas(model: keras.Model, kind: str, logs: Any) -> Any:
     if not has_own_step(model, kind):
         return model._get_metrics_result_or_logs(logs)
     # With equal keys Keras would take metrics for what an own step computed itself.
-    found = dict(model._get_metrics_result_or_logs({**logs, _NO_METRIC: None}))
-    del found[_NO_METRIC]
-    return found
+    return with_metrics(model, kind, logs)

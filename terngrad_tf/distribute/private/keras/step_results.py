@@ -24,10 +24,10 @@ from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optim
 _state = threading.local()
 
 
-# {model: {key of a result: (its metric, key in the metric's result)}}.
+# {model: {kind of step: {key of a result: (its metric, key in the metric's result)}}}.
 _metrics_returned = weakref.WeakKeyDictionary()
-# {model: logs of its last local step}.
-_local_logs = weakref.WeakKeyDictionary()
+# {model: {kind of step: logs of the last one}}.
+_last_logs = weakref.WeakKeyDictionary()
 
 
 class _Seen:
@@ -75,18 +75,20 @@ def with_scaled_gradient(loss: tf.Tensor, scale: Callable[[tf.Tensor], tf.Tensor
 
 def has_own_step(model: keras.Model, kind: str) -> bool:
     """Returns True if a model overrides what Keras' `train_step` or `test_step` returns."""
-    kind_of_model = type(model)
-    return (
-        getattr(kind_of_model, f"{kind}_step") is not getattr(TensorFlowTrainer, f"{kind}_step")
-        or kind_of_model.compute_metrics is not BaseTrainer.compute_metrics
-    )
+
+    def is_own(name, stock):
+        # The model's class may define it, or an attribute of the model replace it.
+        method = getattr(model, name)
+        return getattr(method, "__func__", method) is not getattr(stock, name)
+
+    return is_own(f"{kind}_step", TensorFlowTrainer) or is_own("compute_metrics", BaseTrainer)
 
 
-def averaged(step: Callable[..., Any], model: keras.Model) -> Callable[..., Any]:
+def averaged(step: Callable[..., Any], model: keras.Model, kind: str) -> Callable[..., Any]:
     """Returns a step whose results Keras' mean over replicas turns into the whole batch's."""
     if isinstance(step, polymorphic_function.Function):
         step = step.python_function
-    returned = _metrics_returned.setdefault(model, {})
+    returned = _metrics_returned.setdefault(model, {}).setdefault(kind, {})
 
     @tf.autograph.experimental.do_not_convert
     @functools.wraps(step)
@@ -100,6 +102,7 @@ def averaged(step: Callable[..., Any], model: keras.Model) -> Callable[..., Any]
         if not isinstance(results, dict):
             return tf.nest.map_structure(part, results)
         metrics = {key: seen.metric_of(value) for key, value in results.items()}
+        returned.clear()
         returned.update((key, found) for key, found in metrics.items() if found)
         return {
             key: value if metrics[key] else tf.nest.map_structure(part, value)
@@ -112,7 +115,6 @@ def averaged(step: Callable[..., Any], model: keras.Model) -> Callable[..., Any]
 @contextlib.contextmanager
 def noting_metrics(model: keras.Model) -> Iterator[None]:
     """Context that distinguishes results of a model's metrics from other numbers."""
-    metrics = model.metrics
 
     def noting(metric, result):
         def noted_result():
@@ -125,14 +127,8 @@ def noting_metrics(model: keras.Model) -> Iterator[None]:
         return noted_result
 
     # Each class of metrics has its own `result`: `patch` cannot replace it.
-    for metric in metrics:
-        vars(metric)["result"] = noting(metric, metric.result)
-    try:
-        with weighted_numbers(metrics):
-            yield
-    finally:
-        for metric in metrics:
-            del vars(metric)["result"]
+    with _replaced(model.metrics, "result", noting), weighted_numbers(model.metrics):
+        yield
 
 
 @contextlib.contextmanager
@@ -142,9 +138,10 @@ def weighted_numbers(metrics: Sequence[Any]) -> Iterator[None]:
     Without a strategy each update with one number counts 1; here replicas' updates together do.
 
     Args:
-        metrics: `keras.metrics.Metric`s; others than `keras.metrics.Mean` do not change.
+        metrics: `keras.metrics.Metric`s; others than means of given values do not change.
     """
-    means = [metric for metric in metrics if type(metric) is keras.metrics.Mean]
+    mean = keras.metrics.Mean
+    means = [metric for metric in metrics if type(metric).update_state is mean.update_state]
 
     def update_state(update, values, sample_weight=None):
         values = tf.convert_to_tensor(values)
@@ -154,13 +151,24 @@ def weighted_numbers(metrics: Sequence[Any]) -> Iterator[None]:
             sample_weight = 1 / num_replicas if share is None else share
         return update(values, sample_weight)
 
-    for metric in means:
-        vars(metric)["update_state"] = functools.partial(update_state, metric.update_state)
-    try:
+    with _replaced(
+        means, "update_state", lambda _, update: functools.partial(update_state, update)
+    ):
         yield
-    finally:
-        for metric in means:
-            del vars(metric)["update_state"]
+
+
+@contextlib.contextmanager
+def _replaced(metrics, name, replacement):
+    """Context in which each metric's method is `replacement(metric, method)`, once if it recurs."""
+    with contextlib.ExitStack() as stack:
+        for metric in {id(metric): metric for metric in metrics}.values():
+            own, method = vars(metric), getattr(metric, name)
+            if name in own:
+                stack.callback(own.__setitem__, name, method)
+            else:
+                stack.callback(own.pop, name)
+            own[name] = replacement(metric, method)
+        yield
 
 
 def _part():
@@ -181,25 +189,34 @@ def _part():
     return part
 
 
-def note_local_logs(model: keras.Model, logs: Any) -> Any:
-    """Notes and returns the logs of a model's local step."""
-    _local_logs[model] = logs
+def note_logs(model: keras.Model, kind: str, logs: Any) -> Any:
+    """Notes and returns the logs of a model's "train" or "test" step."""
+    _last_logs.setdefault(model, {})[kind] = logs
     return logs
+
+
+def with_metrics(model: keras.Model, kind: str, logs: Any) -> Any:
+    """Replaces metrics that a step returned among other numbers by metrics of all replicas."""
+    returned = _metrics_returned.get(model, {}).get(kind, {})
+    results = {key: returned[key] for key in logs if key in returned}
+    results = {key: (metric.result(), name) for key, (metric, name) in results.items()}
+    return logs | {key: r if name is None else r[name] for key, (r, name) in results.items()}
 
 
 @patch(BaseTrainer, "_get_metrics_result_or_logs")
 def _metrics_of_all_replicas(stock, self, logs):
-    """Replaces metrics that a step returned among other numbers by metrics of all replicas.
+    """Gives `with_metrics` at an epoch's end.
 
     Keras does so only if a step returned nothing but metrics. Logs of local steps are those of an
     earlier step, until an epoch ends here.
     """
+    kinds = [kind for kind, last in _last_logs.get(self, {}).items() if last is logs]
     local = local_steps_optimizer(getattr(self, "optimizer", None))
-    if local is not None and logs is _local_logs.get(self):
+    if local is not None and "train" in kinds:
         logs = local.logs_of_epoch(logs)
-    found, returned = stock(self, logs), _metrics_returned.get(self, {})
+    found = stock(self, logs)
     if found is not logs or not isinstance(logs, dict):
         return found
-    results = {key: returned[key] for key in logs if key in returned}
-    results = {key: (metric.result(), name) for key, (metric, name) in results.items()}
-    return logs | {key: r if name is None else r[name] for key, (r, name) in results.items()}
+    for kind in kinds:
+        logs = with_metrics(self, kind, logs)
+    return logs
