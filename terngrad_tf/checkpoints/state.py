@@ -42,7 +42,9 @@ class ModelState:
         self._model = model
         self._strategy = strategy = model.distribute_strategy
         optimizers, variables = held.optimizers_of(model), held.variables_of(model)
-        sums = [v.value for one in optimizers.values() for v in private.accumulators_of(one)]
+        found = [v.value for one in optimizers.values() for v in private.accumulators_of(one)]
+        # Those of a `MultiOptimizer` are of its parts, too.
+        sums = list({id(v): v for v in found}.values())
         self._shared = keys.weights(model) | keys.of_optimizers(optimizers, model, sums)
         self.trained = [keys.trained_by(one, self._shared) for one in optimizers.values()]
         self._own: dict[str, ReplicaState] = {}

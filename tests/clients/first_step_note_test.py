@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf.distribute import TernGradStrategy
+from terngrad_tf.distribute.telemetry.first_step import FirstStep
 from tests.distribute import processes
 
 SCRIPT = """
@@ -52,6 +53,23 @@ class FirstStepTest(tf.test.TestCase):
         self.assertEqual(self.fit(strategy), [])
         self.assertEqual(self.fit(TernGradStrategy(num_nodes=1)), [])
         self.assertEqual(self.fit(tf.distribute.get_strategy()), [])
+
+    def test_a_model_with_several_optimizers_or_none(self):
+        strategy = TernGradStrategy(num_nodes=2)
+        sgd = keras.optimizers.SGD
+        with strategy.scope():
+            model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+            parts = keras.optimizers.OptimizerMap(sgd(0.5), {".*bias": sgd(0.25)})
+            optimizers = keras.optimizers.MultiOptimizer(parts), None
+        for optimizer, end in zip(optimizers, ("(now 0.25, 0.5)", "as it was given"), strict=True):
+            with strategy.scope():
+                model.compile(optimizer, "mse")
+            note = FirstStep(strategy)
+            note.set_model(model)
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                note.on_train_batch_end(0)
+            self.assertEndsWith(output.getvalue().strip(), end)
 
     @pytest.mark.slow
     def test_two_processes(self):

@@ -47,7 +47,10 @@ from terngrad_tf.distribute.private.keras.scopes import watch_scope
 from terngrad_tf.distribute.private.keras.step_results import losses_as_parts
 from terngrad_tf.distribute.private.patches import install_patches, uninstall_patches
 from terngrad_tf.distribute.private.replicas import padded_reductions  # noqa: F401
-from terngrad_tf.distribute.private.replicas.accumulators import accumulators_of
+from terngrad_tf.distribute.private.replicas.accumulators import (
+    accumulators_of,
+    updating_optimizers,
+)
 from terngrad_tf.distribute.private.replicas.devices import (
     cluster_is_joined,
     counts_once,
@@ -126,6 +129,7 @@ __all__ = [
     "uninstall_patches",
     "unscale_loss",
     "unseeded_generators",
+    "updating_optimizers",
     "variable_paths",
     "watch_scope",
 ]

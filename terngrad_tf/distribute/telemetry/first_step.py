@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from terngrad_tf.distribute import private
 from terngrad_tf.distribute.communication.notices import tell
 from terngrad_tf.distribute.private.collectives.local_weights import local_steps_optimizer
 
@@ -34,10 +35,12 @@ class FirstStep(keras.callbacks.Callback):
 
     def _batches(self, count, processes):
         where = f" in {processes} processes" if processes > 1 else ""
-        rate = float(tf.convert_to_tensor(self.model.optimizer.learning_rate).numpy())
+        optimizers = private.updating_optimizers(self.model.optimizer)
+        rates = [float(tf.convert_to_tensor(one.learning_rate).numpy()) for one in optimizers]
+        now = f" (now {', '.join(f'{rate:.3g}' for rate in rates)})" if rates else ""
         return (
             f"{count} replicas{where} share each batch; the learning rate is that of the whole"
-            f" batch, and stays as it was given (now {rate:.3g})"
+            f" batch, and stays as it was given{now}"
         )
 
     def _traffic(self, processes, traffic):

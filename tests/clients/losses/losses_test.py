@@ -66,7 +66,7 @@ class Tracks(layers.Layer):
 
 
 class OwnResults(keras.Model):
-    """Returns numbers and metrics: a layer's, too, a subclass of a mean, and one for each output."""
+    """Returns numbers and metrics, of which a layer holds one, too, and one is a kind of mean."""
 
     def __init__(self):
         super().__init__()

@@ -24,6 +24,11 @@ def scaled():
     )
 
 
+def several():
+    parts = keras.optimizers.OptimizerMap(momentum(), {".*bias": momentum()})
+    return keras.optimizers.MultiOptimizer(parts)
+
+
 def make(strategy, optimizer=momentum):
     keras.utils.clear_session()
     keras.utils.set_random_seed(1)
@@ -81,6 +86,13 @@ def train(strategy, optimizer=momentum):
     model = make(strategy, optimizer)
     fit(model, 0, BEFORE + AFTER)
     return weights(model)
+
+
+def optimizer_state(strategy):
+    """Returns the variables of several optimizers between two of their updates."""
+    model = make(strategy, several)
+    fit(model, 0, BEFORE)
+    return [variable.numpy() for variable in model.optimizer.variables]
 
 
 def stop(strategy, way, folder, optimizer=momentum):

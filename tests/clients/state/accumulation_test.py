@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
-from terngrad_tf.distribute import TernGradStrategy
+from terngrad_tf.distribute import TernGradStrategy, private
 from tests.clients.state import accumulation_cases as cases
 
 
@@ -47,6 +47,18 @@ class AccumulationTest(tf.test.TestCase, parameterized.TestCase):
     @pytest.mark.long
     def test_a_scaled_loss_resumes_from_a_checkpoint(self):
         self.check("checkpoint", before=[2], after=[4], optimizer=cases.scaled)
+
+    def test_all_parts_of_an_optimizer_accumulate(self):
+        strategy = TernGradStrategy(2)
+        for optimizer in (cases.momentum, cases.scaled, cases.several):
+            model = cases.make(strategy, optimizer)
+            with strategy.scope():
+                model.optimizer.build(model.trainable_variables)
+            found = {v.path for v in private.accumulators_of(model.optimizer)}
+            named = {v.path for v in model.optimizer.variables if "accumulator" in v.name}
+            self.assertLen(found, 4)
+            self.assertEqual(found, named)
+        self.assertEqual(private.accumulators_of(None), [])
 
     def test_loading_replaces_accumulated_gradients(self):
         strategy = strategy_of(2)

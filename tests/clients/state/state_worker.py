@@ -67,6 +67,9 @@ def accumulation(config):
     """Returns weights with and without a pause, and warnings about incomplete files."""
     strategy, results = make(), {}
     results |= numbered("train", accumulation_cases.train(strategy))
+    state = accumulation_cases.optimizer_state(strategy)
+    # The chief holds the sums of all processes.
+    results |= numbered("state", state) if strategy.is_chief else {}
     model = accumulation_cases.make(strategy)
     accumulation_cases.fit(model, 0, accumulation_cases.BEFORE)
     if strategy.is_chief:

@@ -19,6 +19,7 @@ from terngrad_tf.distribute.private.keras.keras_training import wrap_made
 from terngrad_tf.distribute.private.keras.rounding_noise import noise_variables
 from terngrad_tf.distribute.private.keras_names import BaseTrainer, TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
+from terngrad_tf.distribute.private.replicas.accumulators import accumulators_of
 from terngrad_tf.distribute.private.strategies.strategies import is_own
 from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 
@@ -118,8 +119,7 @@ def agreed_variables(model: keras.Model) -> list[Any]:
     if local is not None:
         variables = [] if not local.built else variables + local.shared_variables
     elif optimizer is not None:
-        inner = getattr(optimizer, "inner_optimizer", optimizer)
-        accumulators = {id(v) for v in getattr(inner, "_accumulated_gradients", ())}
+        accumulators = {id(v) for v in accumulators_of(optimizer)}
         variables += [v for v in optimizer.variables if id(v) not in accumulators]
         variables += noise_variables(optimizer)
     extended = model.distribute_strategy.extended

@@ -30,7 +30,11 @@ from terngrad_tf.distribute.private.keras.sparse_rows import (
 )
 from terngrad_tf.distribute.private.keras_names import backend_ops
 from terngrad_tf.distribute.private.patches import patch
-from terngrad_tf.distribute.private.replicas.accumulators import gather_totals
+from terngrad_tf.distribute.private.replicas.accumulators import (
+    accumulators_of,
+    gather_totals,
+    updating_optimizers,
+)
 from terngrad_tf.distribute.private.replicas.devices import (
     local_tensors,
     mirrored,
@@ -311,15 +315,13 @@ def _is_gathered(optimizer):
 @patch(keras.callbacks.CallbackList, "on_epoch_end")
 def _gather_accumulated(stock, self, *args, **kwargs):
     """Gathers accumulated gradients before the chief may save them."""
-    optimizer = getattr(self.model, "optimizer", None)
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        optimizer = optimizer.inner_optimizer
-    strategy = getattr(optimizer, "_distribution_strategy", None)
-    in_cluster = strategy and is_own(strategy) and strategy.extended.process_group is not None
-    accumulated = getattr(optimizer, "_accumulated_gradients", ()) if in_cluster else ()
-    if accumulated and not _is_gathered(optimizer):
-        gather_totals(strategy, [accumulator.value for accumulator in accumulated])
-        optimizer._gathered_at = int(optimizer._iterations.numpy())
+    for optimizer in updating_optimizers(getattr(self.model, "optimizer", None)):
+        strategy = optimizer._distribution_strategy
+        in_cluster = is_own(strategy) and strategy.extended.process_group is not None
+        accumulated = accumulators_of(optimizer) if in_cluster else ()
+        if accumulated and not _is_gathered(optimizer):
+            gather_totals(strategy, [accumulator.value for accumulator in accumulated])
+            optimizer._gathered_at = int(optimizer._iterations.numpy())
     return stock(self, *args, **kwargs)
 
 

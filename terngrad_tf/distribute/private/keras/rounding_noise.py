@@ -17,6 +17,7 @@ from keras.src.optimizers import base_optimizer as keras_base_optimizer
 from terngrad_tf import ternary
 from terngrad_tf.distribute.private.keras.second_moments import update_of
 from terngrad_tf.distribute.private.patches import patch
+from terngrad_tf.distribute.private.replicas.accumulators import updating_optimizers
 from terngrad_tf.distribute.private.replicas.devices import variable_paths
 from terngrad_tf.distribute.private.strategies.cross_device_ops import gradient_ops
 from terngrad_tf.distribute.private.strategies.strategies import is_own
@@ -105,8 +106,7 @@ class RoundingNoise(keras.layers.Layer):
 
 def noise_variables(optimizer: Any) -> list[keras.Variable]:
     """Returns the averages of noise kept by an optimizer or its parts."""
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    parts = getattr(optimizer, "optimizers", [optimizer])
+    parts = updating_optimizers(optimizer)
     kept = [getattr(part, "rounding_noise", None) for part in parts]
     return [average for noise in kept if noise is not None for average in noise.averages]
 

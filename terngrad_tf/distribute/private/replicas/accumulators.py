@@ -57,13 +57,22 @@ def stand_for_total(
     variable._restore_from_tensors = lambda restored: assign(restored["VARIABLE_VALUE"])
 
 
+def updating_optimizers(optimizer: Any) -> list[Any]:
+    """Returns the optimizers that update weights: an optimizer itself, or those that it holds.
+
+    `LossScaleOptimizer` holds one, `MultiOptimizer` several; there are none in None.
+    """
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    return [] if optimizer is None else list(getattr(optimizer, "optimizers", [optimizer]))
+
+
 def accumulators_of(optimizer: Any) -> list[Any]:
     """Returns the variables of a Keras optimizer to which each replica adds; mostly an empty list.
 
     Keras has no public name for them.
     """
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    return list(getattr(optimizer, "_accumulated_gradients", None) or ())
+    parts = updating_optimizers(optimizer)
+    return [v for part in parts for v in getattr(part, "_accumulated_gradients", None) or ()]
 
 
 def gather_totals(strategy: tf.distribute.Strategy, variables: Sequence[Any]) -> None:
