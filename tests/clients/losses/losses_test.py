@@ -160,13 +160,14 @@ def own_metrics(strategy):
 
 def overlap_of_equal_parts(strategy):
     results = []
-    for loss in (keras.losses.Dice(), keras.losses.Tversky()):
+    dice, tversky = keras.losses.Dice(), keras.losses.Tversky()
+    for loss, sample_weight in ((dice, None), (tversky, None), (dice, np.full(12, 2.0))):
         with strategy.scope():
             model = keras.Sequential([keras.Input([3]), layers.Dense(1, "sigmoid")])
             model.compile("sgd", loss)
         # One number for all examples: only equal parts have the whole batch's.
         x, y = (np.tile(numbers(4, size, seed=size), [3, 1]) for size in (3, 1))
-        results.append(fit(model, x, y > 0, batch_size=12))
+        results.append(fit(model, x, y > 0, batch_size=12, sample_weight=sample_weight))
     return results
 
 

@@ -6,6 +6,7 @@ import warnings
 
 import keras
 import tensorflow as tf
+from keras.src.backend import get_keras_mask
 from keras.src.losses import loss as keras_loss
 from keras.src.trainers import compile_utils
 
@@ -134,13 +135,17 @@ def unscale_loss(loss: tf.Tensor) -> tf.Tensor:
     return keras_loss.unscale_loss_for_distribution(loss)
 
 
-@patch(keras.losses.Dice, "call")
-@patch(keras.losses.Tversky, "call")
-def _scale_scalar(stock, self, y_true, y_pred):
-    """Scales losses that are one number for all examples, which Keras leaves as they are."""
-    value = stock(self, y_true, y_pred)
+@patch(keras.losses.Dice, "__call__")
+@patch(keras.losses.Tversky, "__call__")
+def _scale_scalar(stock, self, y_true, y_pred, sample_weight=None):
+    """Scales losses that are one number for all examples, which Keras leaves as they are.
+
+    Weighted by examples, they are one number for each, and Keras' reduction scales them.
+    """
+    value = stock(self, y_true, y_pred, sample_weight)
+    is_weighted = sample_weight is not None or get_keras_mask(y_pred) is not None
     is_reduced = value.shape.rank == 0 and self.reduction not in (None, "none")
-    if not is_reduced or not _in_own_replica():
+    if is_weighted or not is_reduced or not _in_own_replica():
         return value
     return keras_loss.scale_loss_for_distribution(value)
 
