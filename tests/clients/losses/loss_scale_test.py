@@ -10,6 +10,7 @@ from absl.testing import parameterized
 from keras import ops
 
 from terngrad_tf.distribute import TernGradStrategy
+from terngrad_tf.distribute.private.keras import loss_scale
 from tests.clients.comparison import numbers
 
 BATCH = 8
@@ -96,6 +97,15 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
     def test_gradients_that_are_changed(self):
         loss = _NOT_DIVIDED["mean"]
         self.assertEmpty(train(2, loss, lambda gradients, n: [g / n for g in gradients]))
+
+    def test_a_loss_of_many_terms(self):
+        @tf.function(autograph=False)
+        def check(x):
+            term = loss_scale.note_scaled(tf.identity(x))
+            self.assertTrue(loss_scale.is_scaled(sum([term] * 1000)))
+            self.assertFalse(loss_scale.is_scaled(sum([x] * 1000)))
+
+        check(tf.constant(1.0))
 
     def test_losses_that_fit_gets(self):
         strategy = TernGradStrategy(2, grad_bits=32)

@@ -49,15 +49,27 @@ def _all_terms(loss, holds):
 
     A quotient is no term: a sum divided by the number of examples is a mean.
     """
-    op = loss.op
-    if holds(loss):
-        return True
-    if op.type in (*_SAME_SCALE, "Sum"):
-        return _all_terms(op.inputs[0], holds)
-    if op.type in _SUMS:
-        return all(_all_terms(term, holds) for term in op.inputs)
-    scaled = _scaled(op, 1.0) if op.type == "Mul" else []
-    return bool(scaled) and _all_terms(scaled[0][0], holds)
+    pending, seen = [loss], set()
+    while pending:
+        term = pending.pop()
+        op = term.op
+        if id(term) in seen or holds(term) or _is_zero(op):
+            continue
+        seen.add(id(term))
+        if op.type in (*_SAME_SCALE, "Sum"):
+            pending.append(op.inputs[0])
+        elif op.type in _SUMS:
+            pending += op.inputs
+        elif op.type == "Mul" and (scaled := _scaled(op, 1.0)):
+            pending.append(scaled[0][0])
+        else:
+            return False
+    return True
+
+
+def _is_zero(op):
+    """Returns True for a constant 0, with which Python's `sum` begins."""
+    return op.type == "Const" and not tf.get_static_value(op.outputs[0]).any()
 
 
 def warn_of_scale(optimizer: Any, gradients: Any) -> None:
