@@ -25,6 +25,7 @@ from terngrad_tf.distribute.private.keras_names import TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.devices import local_tensors
 from terngrad_tf.distribute.private.replicas.random_seeds import SEED_STRIDE
+from terngrad_tf.distribute.private.strategies.gathered_rows import gather_rows
 from terngrad_tf.distribute.private.strategies.strategies import is_own
 from terngrad_tf.distribute.steps.contexts import (
     is_single_batch,
@@ -207,14 +208,23 @@ def _reduce_over_processes(stock, values, strategy, reduction):
     metrics. If a callback (`TerminateOnNaN`) stopped one process, the others would hang.
     """
     group = getattr(strategy.extended, "process_group", None)
-    if group is None or (reduction == "concat" and is_single_batch()):
+    if reduction == "concat" and is_own(strategy) and (group is None or is_single_batch()):
+        values = tf.nest.map_structure(_concat_sparse, values)
+        return stock(values, strategy, reduction)
+    if group is None:
         return stock(values, strategy, reduction)
     if reduction == "concat":
         # Keras would reorder the rows: unlike in the stock strategy, replicas have adjacent parts.
-        return tf.nest.map_structure(lambda value: strategy.gather(value, axis=0), values)
+        return tf.nest.map_structure(functools.partial(gather_rows, strategy), values)
     values, optimizer = stock(values, strategy, reduction), optimizer_of_local_step()
     mean = functools.partial(_mean_over_processes, group=group)
     return mean(values) if optimizer is None else optimizer.agree_on_logs(values, mean)
+
+
+def _concat_sparse(value):
+    """Joins sparse tensors of replicas, which TensorFlow does for lists only, not for tuples."""
+    parts = local_tensors(value)
+    return tf.sparse.concat(0, list(parts)) if isinstance(parts[0], tf.SparseTensor) else value
 
 
 def _mean_over_processes(values, group):

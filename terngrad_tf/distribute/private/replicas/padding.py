@@ -192,6 +192,10 @@ def _map_tensors(function, structure, *others):
 
 def _cut_if(rows, is_empty):
     """Returns no rows if the replica computed on a row of zeros."""
+    if isinstance(rows, tf.SparseTensor):
+        shape = rows.dense_shape * tf.cast(tf.logical_not(is_empty), tf.int64)
+        shape = tf.concat([shape[:1], rows.dense_shape[1:]], 0)
+        return tf.sparse.slice(rows, tf.zeros_like(shape), shape)
     return rows[: tf.where(is_empty, 0, tf.shape(rows)[0])]
 
 
