@@ -18,9 +18,9 @@ Because float32 would take an hour over 10 Mbit/s, --parts measures the time in 
 
 The time to an accuracy is the number of steps from the first part times the time of a step from the
 second. Tests, the start of processes and the first broadcast of the weights do not count. PyTorch
-has its own environment, as in `benchmarks.cluster`, here with torchft and hivemind, whose codes
-need a NumPy below 2.4: `TORCH_VENV/bin/pip install torch torchft hivemind "numpy<2.4"`.
-`torch_worker` holds its modes.
+has its own environment, as in `benchmarks.cluster`, here with torchft:
+`TORCH_VENV/bin/pip install torch torchft numpy`. `torch_worker` holds its modes. `hivemind_32`
+needs `pip install hivemind "numpy<2.4"`, too.
 
 The JSON file keeps finished rows. Repeat the command to resume; flags that select some rows add to
 the file, and tables and pictures (--images) show the whole file.
@@ -55,7 +55,11 @@ _PARTS = flags.DEFINE_multi_enum(
     *("parts", ["trainings", "steps", "checks"], ["trainings", "steps", "checks"]),
     "Part to measure; repeatable.",
 )
-_MODES = flags.DEFINE_list("modes", list(tables.NAMES), "Modes to measure.")
+_MODES = flags.DEFINE_list(
+    "modes",
+    [mode for mode in tables.NAMES if "hivemind" not in mode],
+    "Modes to measure; hivemind_32, too.",
+)
 _HOSTS = flags.DEFINE_integer("hosts", 2, "Hosts.", lower_bound=2)
 _LINKS = flags.DEFINE_list("links", list(tables.LINKS), "Rates of the links.")
 _CHECKS = flags.DEFINE_list("checks", [], "Trainings over links, such as 10mbit:local_32.")
