@@ -83,6 +83,41 @@ def train(strategy, run_eagerly=False):
         results[f"{name}/predicted"] = model.predict(data, verbose=0)
     results["batch norm/mean"] = _moving_mean(strategy, run_eagerly)
     results["none/sums"] = _sums_beside_none(strategy)
+    return results | predicted(strategy, run_eagerly)
+
+
+class Averages(keras.layers.Layer):
+    """Averages its inputs over a batch, also in `predict`."""
+
+    def build(self, shape):
+        """Makes two variables, which hold exponential averages."""
+        how = {"shape": (), "initializer": "zeros", "trainable": False}
+        self.averages = [self.add_weight(**how), self.add_weight(**how, aggregation="mean")]
+
+    def call(self, inputs):
+        """Returns the batch's mean for each example."""
+        mean = tf.reduce_mean(inputs)
+        for average in self.averages:
+            average.assign(0.5 * average + mean)
+        replica_context = tf.distribute.get_replica_context()
+        if tf.distribute.has_strategy() and replica_context is not None:
+            mean = replica_context.all_reduce("MEAN", mean)
+        return tf.zeros_like(inputs) + mean
+
+
+def predicted(strategy, run_eagerly=False):
+    """Results of `predict` on models that average over a batch, and their averages, as `train`."""
+    results = {}
+    # With and without an empty replica.
+    for size in (11, 14):
+        with strategy.scope():
+            layer = Averages()
+            model = keras.Sequential([keras.Input([1]), layer])
+            model.compile(run_eagerly=run_eagerly, jit_compile=False)
+        x = np.arange(size, dtype=np.float32)[:, np.newaxis]
+        results[f"averages/{size}"] = model.predict(x, batch_size=8, verbose=0)
+        for name, average in zip(("", "mean"), layer.averages, strict=True):
+            results[f"averages/{size} {name}"] = average.numpy()
     return results
 
 

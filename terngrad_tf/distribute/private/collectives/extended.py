@@ -15,8 +15,8 @@ class LocalReplicas(distribute_lib.StrategyExtendedV1):
 
     Attributes:
         process_group: None without a cluster.
-        shares_of_run: local replicas' shares of the examples while a function runs on batches of
-            different lengths; else None.
+        shares_of_run: returns local replicas' shares of the examples while a function runs on
+            batches of different lengths; else None.
         examples_of_run: examples of all local replicas, int or integer scalar tensor, while a
             function runs on batches of known length; else None.
         turn: held by the thread that traces a step, or runs it eagerly.
@@ -27,7 +27,7 @@ class LocalReplicas(distribute_lib.StrategyExtendedV1):
     process_group: "ProcessGroup | None"
     turn: AbstractContextManager[typing.Any]
     worker_devices: Sequence[str]
-    shares_of_run: Sequence[typing.Any] | None = None
+    shares_of_run: Callable[[], Sequence[typing.Any]] | None = None
     examples_of_run: typing.Any = None
     calls: typing.Any = None
     first_step: typing.Any = None

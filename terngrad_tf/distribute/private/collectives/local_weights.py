@@ -178,7 +178,7 @@ class LocalStepReplicas(LocalReplicas):
             return
         if tf.executing_eagerly():
             self._warn_of_means(written)
-        group, shares = self.process_group, self.shares_of_run
+        group, shares = self.process_group, self.shares_of_run and self.shares_of_run()
         if keeps and group is not None:
             self._local_statistics.update((id(variable), variable) for variable in written)
             shares = shares and [share * group.size for share in shares]

@@ -21,7 +21,7 @@ from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.devices import local_tensors
 from terngrad_tf.distribute.private.replicas.merging import merge
-from terngrad_tf.distribute.private.replicas.padding import current_padding
+from terngrad_tf.distribute.private.replicas.padding import current_padding, share_of
 from terngrad_tf.distribute.private.replicas.replica_data import differs
 
 _ADVICE = (
@@ -101,10 +101,11 @@ def _weighed(value, aggregation):
     if aggregation == tf.VariableAggregation.SUM:
         # A new tensor for each replica, even for equal values.
         return tf.identity(value)
-    if padding.share is None or not value.dtype.is_floating:
+    share = share_of(padding)
+    if share is None:
         return value
     num_replicas = tf.distribute.get_replica_context().num_replicas_in_sync
-    return value * tf.cast(num_replicas * padding.share, value.dtype)
+    return value * tf.cast(num_replicas * share, value.dtype)
 
 
 def _of_first_process(extended, value):

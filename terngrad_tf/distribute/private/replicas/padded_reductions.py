@@ -14,6 +14,7 @@ from terngrad_tf.distribute.private.replicas.padding import (
     current_padding,
     has_summands,
     padded_replica,
+    share_of,
     summand,
 )
 
@@ -26,9 +27,8 @@ def _reduce_examples(stock, self, reduce_op, value, options=None):
     reduce_op = tf.distribute.ReduceOp(getattr(reduce_op, "value", reduce_op).upper())
     if padding is NO_PADDING or not has_summands(reduce_op, flat):
         return stock(self, reduce_op, value, options)
-    if reduce_op == tf.distribute.ReduceOp.MEAN and padding.share is None:
-        counts = tf.where(padding.is_empty, 0.0, 1.0)
-        padding = Padding(padding.is_empty, counts / stock(self, "SUM", counts))
+    if reduce_op == tf.distribute.ReduceOp.MEAN:
+        padding = Padding(padding.is_empty, share_of(padding))
     parts = [summand(reduce_op, v, padding) for v in flat]
     # Its gradient, a sum, passes through this function, too.
     summed = stock(self, tf.distribute.ReduceOp.SUM, parts, options)

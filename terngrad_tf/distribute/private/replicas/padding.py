@@ -5,6 +5,7 @@ examples computes on a row of zeros, whose results are left out. Means weight re
 """
 
 import contextlib
+import functools
 import threading
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -26,11 +27,14 @@ class Padding(typing.NamedTuple):
 
     Attributes:
         is_empty: boolean tensor, True if the replica computes on a row of zeros; None: never.
-        share: float64 tensor, the replica's share of all examples; None: equal shares.
+        share: float64 tensor, the replica's share of all examples; None: equal shares, or see
+            `share_of`.
+        rows: float64 tensor, the replica's examples, if processes have not told theirs.
     """
 
     is_empty: typing.Any
     share: typing.Any
+    rows: typing.Any = None
 
 
 NO_PADDING = Padding(None, None)
@@ -50,6 +54,18 @@ def padded_replica(padding: Padding | None) -> Iterator[None]:
         yield
     finally:
         _state.padding = previous
+
+
+def share_of(padding: Padding) -> typing.Any:
+    """A replica's share of all examples, or None, as in `Padding`; in replica context.
+
+    Processes that have not told their numbers of examples exchange them.
+    """
+    if padding.rows is None:
+        return padding.share
+    with padded_replica(NO_PADDING):
+        total = tf.distribute.get_replica_context().all_reduce("SUM", padding.rows)
+    return padding.rows / tf.maximum(total, 1.0)
 
 
 def mask_gradients(gradients: Sequence[Any]) -> list[Any]:
@@ -122,8 +138,11 @@ class PaddedReplicas(LocalReplicas):
         empty = values.PerReplica([tf.equal(r, 0) for r in rows]) if may_be_empty else None
         # Eager code runs replicas in threads.
         in_loop = same_loop()
-        # Rows are not averaged.
-        shares = None if returns_rows else self._shares(rows)
+        shares = functools.cache(lambda: self._shares(rows))
+        # Rows are not averaged, so processes tell their numbers only to those who ask.
+        is_asked = is_alone or not returns_rows
+        share = values.PerReplica(shares()) if is_asked else None
+        own_rows = None if is_asked else values.PerReplica([tf.cast(r, tf.float64) for r in rows])
 
         def pad(args):
             return _map_tensors(_pad_empty, args) if may_be_empty else args
@@ -134,8 +153,8 @@ class PaddedReplicas(LocalReplicas):
             return results
 
         @tf.autograph.experimental.do_not_convert
-        def on_padded(is_empty, share, args):
-            with in_loop(), padded_replica(Padding(is_empty, share)):
+        def on_padded(is_empty, share, own_rows, args):
+            with in_loop(), padded_replica(Padding(is_empty, share, own_rows)):
                 if jit_compile:
                     return fn(*args)
                 return cut(fn(*pad(args)), is_empty)
@@ -146,9 +165,8 @@ class PaddedReplicas(LocalReplicas):
         with self.turn:
             self.shares_of_run, self.examples_of_run = shares, examples
             try:
-                share = None if shares is None else values.PerReplica(shares)
                 with self.compiling(jit_compile):
-                    results = run(on_padded, args=(empty, share, args))
+                    results = run(on_padded, args=(empty, share, own_rows, args))
             finally:
                 self.shares_of_run = self.examples_of_run = None
         return cut(results, empty) if jit_compile else results

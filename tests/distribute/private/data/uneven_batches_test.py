@@ -67,7 +67,13 @@ class UnevenBatchesTest(tf.test.TestCase, parameterized.TestCase):
                 )
             )
         )
-        self.assertEqual(seen, [(None, None)])
+        self.assertEqual(seen, [(None, None, None)])
+
+    def test_predictions_weigh_replicas_by_their_examples(self):
+        expected = uneven_cases.predicted(tf.distribute.get_strategy())
+        results = uneven_cases.predicted(TernGradStrategy(4, grad_bits=32))
+        for name, value in expected.items():
+            np.testing.assert_allclose(results[name], value, rtol=2e-5, err_msg=name)
 
     def test_nan_of_a_padded_replica_does_not_spread(self):
         """The logarithm of zero has no finite gradient."""
