@@ -81,7 +81,8 @@ def gather_totals(strategy: tf.distribute.Strategy, variables: Sequence[Any]) ->
     The variables stand for their total.
     """
     for variable in variables:
-        total = tf.cast(tf.reshape(_sum_of_copies(variable), [-1]), tf.float32)
+        precision = tf.float64 if variable.dtype == tf.float64 else tf.float32
+        total = tf.cast(tf.reshape(_sum_of_copies(variable), [-1]), precision)
         total = strategy.extended.process_group.all_reduce_sum(total)
         variable.assign(tf.cast(tf.reshape(total, variable.shape), variable.dtype))
 
