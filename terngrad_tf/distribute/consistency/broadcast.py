@@ -40,9 +40,7 @@ def broadcast_variables(
         ValueError: a variable holds strings.
         PeerError: variables differ between the processes in number, shape or dtype.
     """
-    for variable in variables:
-        if variable.dtype == tf.string:
-            raise ValueError(f"`variables` must hold numbers. Received: {variable.name} of strings")
+    variables = numbers(variables)
     if strategy.extended.process_group is None:
         return
     variables = [v.value if isinstance(v, keras.Variable) else v for v in variables]
@@ -62,6 +60,15 @@ def broadcast_variables(
                 dtype, shape = local[0].dtype.as_numpy_dtype, local[0].shape
                 _assign(local, np.frombuffer(own, dtype).reshape(shape))
     strategy.extended.initial_values.are_equal(variables)
+
+
+def numbers(variables: Iterable[Any]) -> list[Any]:
+    """Returns a list of variables; raises ValueError if one holds strings."""
+    variables = list(variables)
+    for variable in variables:
+        if variable.dtype == tf.string:
+            raise ValueError(f"`variables` must hold numbers. Received: {variable.name} of strings")
+    return variables
 
 
 def broadcast_matrix(strategy: tf.distribute.Strategy, matrix: np.ndarray) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import keras
 import tensorflow as tf
 
-from terngrad_tf.distribute.consistency.broadcast import broadcast_variables
+from terngrad_tf.distribute.consistency.broadcast import broadcast_variables, numbers
 from terngrad_tf.distribute.consistency.digests import digest_of, digest_of_all, gather_digests
 from terngrad_tf.distribute.consistency.handshake import compare_processes
 
@@ -41,9 +41,9 @@ def equalize_variables(
         ValueError: a variable holds strings.
         PeerError: variables differ between the processes in number, shape or dtype.
     """
+    variables = numbers(variables)
     if strategy.extended.process_group is None:
         return {}
-    variables = list(variables)
     digests = [digest_of(strategy, variable) for variable in variables]
     if not _different(strategy, [digest_of_all(digests)]).any():
         return {}

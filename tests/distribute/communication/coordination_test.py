@@ -4,6 +4,7 @@ import json
 import pathlib
 import sys
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -28,6 +29,10 @@ class AgreementTest(tf.test.TestCase):
                     self.assertRegex(
                         error, rf"^PeerError: worker {failing} \(.*\) ended: too small$"
                     )
+            total = [[4 / 3, 4e300], [0.0, 0.0]][index]
+            np.testing.assert_allclose(result["total"], total, rtol=1e-15)
+            # Two processes with two replicas of a row each.
+            self.assertEqual(str(result["nothing"]), "[[0, 3], [4, 4], [0, 4]]")
             self.assertEqual(result["agreed_steps"], chief["agreed_steps"])
             self.assertEqual(str(result["asked_late"]), ['{"save": 0}', "{}"][index])
             # The chief sends equal values once, after a number that announces their size.

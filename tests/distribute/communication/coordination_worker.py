@@ -22,6 +22,7 @@ from terngrad_tf.distribute import (
     run_on_chief,
 )
 from terngrad_tf.distribute.consistency import broadcast
+from terngrad_tf.distribute.private.replicas import accumulators
 
 DTYPES = ("float32", "float64", "float16", "int64", "int32", "bool")
 # TensorFlow makes no variables of these types in a cluster's scope.
@@ -95,6 +96,34 @@ def send_equal_values(strategy):
     return sum(words), np.concatenate([np.ravel(v.numpy()) for v in variables])
 
 
+def total_of_float64(strategy):
+    """The sum of sums of replicas, which the first process holds."""
+    with strategy.scope(), strategy.extended.sums_of_replicas(lambda: True):
+        variable = tf.Variable(tf.zeros([2], tf.float64))
+    for copy in strategy.experimental_local_results(variable):
+        copy.assign([1 / 3, 1e300])
+    accumulators.gather_totals(strategy, [variable])
+    return variable.numpy()
+
+
+def of_nothing(strategy):
+    """Shapes of results of exchanges without elements."""
+
+    @tf.function
+    def reduced(count):
+        def replica():
+            rows = tf.IndexedSlices(tf.ones([count, 4]), tf.range(count), tf.constant([5, 4]))
+            return tf.distribute.get_replica_context().all_reduce("SUM", rows).values
+
+        return strategy.run(replica)
+
+    broadcast_variables(strategy, [])
+    rows = strategy.run(lambda: tf.zeros([0, 3]))
+    counts = (tf.constant(count) for count in (1, 0))
+    of_rows = [strategy.experimental_local_results(reduced(c))[0].shape for c in counts]
+    return json.dumps([s.as_list() for s in (strategy.gather(rows, 0).shape, *of_rows)])
+
+
 def main(output, config):
     strategy = TernGradStrategy(config["num_local"])
     index = strategy.process_index
@@ -104,6 +133,8 @@ def main(output, config):
         "failed/each": outcome(run_on_all, strategy, "size", fail if index == 1 else lambda: None),
         "failed/chief": outcome(run_on_chief, strategy, "size", fail),
     }
+    results["total"] = total_of_float64(strategy)
+    results["nothing"] = of_nothing(strategy)
     results["agreed_steps"] = agreed_steps(strategy)
     results["asked_late"] = steps_after_others_ended(strategy)
     generator = np.random.default_rng(index)
@@ -121,7 +152,7 @@ def main(output, config):
     results["before"] = np.frombuffer(variables["float32"].numpy().tobytes(), np.uint8)
     # One variable per message, as with millions of elements.
     broadcast._MAX_WORDS = 8
-    broadcast_variables(strategy, list(variables.values()))
+    broadcast_variables(strategy, (variable for variable in variables.values()))
     results["sent_words"], results["sent"] = send_equal_values(strategy)
     with strategy.scope():
         weights = [keras.Variable(np.zeros(shape), name=f"w{shape}") for shape in (1, 2, 3)]

@@ -6,7 +6,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from terngrad_tf.distribute import TernGradStrategy, broadcast_variables
+from terngrad_tf.distribute import TernGradStrategy, broadcast_variables, equalize_variables
 from tests import runs
 from tests.distribute import processes
 
@@ -41,8 +41,9 @@ class OneHostTest(tf.test.TestCase):
 
     def test_strings_cannot_be_sent(self):
         variables = [tf.Variable(1.0), tf.Variable("text", name="text")]
-        with self.assertRaisesRegex(ValueError, "`variables` must hold .* Received: text.* of str"):
-            broadcast_variables(TernGradStrategy(1), variables)
+        for function in (broadcast_variables, equalize_variables):
+            with self.assertRaisesRegex(ValueError, "`variables` must .* Received: text.* of str"):
+                function(TernGradStrategy(1), variables)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,26 @@ def use_static_keys(
     launcher._next_instance_key = lambda: current[-1] if current else stock_key()
     named("all_reduce")
     named("_all_gather")
+    gather = launcher._all_gather
+    launcher._all_gather = lambda tensor, *args: _gathered_unless_empty(
+        tensor, launcher._group_size, lambda: gather(tensor, *args)
+    )
     return launcher
+
+
+def _gathered_unless_empty(tensor, size, gather):
+    """Returns what `gather` would: TensorFlow ends a process that gathers tensors without elements.
+
+    Rows are gathered if a step has `tf.IndexedSlices`, of which it may have none.
+    """
+
+    def nothing():
+        return tf.repeat(tensor, size, axis=0)
+
+    count = tensor.shape.num_elements()
+    if count is None:
+        return tf.cond(tf.equal(tf.size(tensor), 0), nothing, gather)
+    return gather() if count else nothing()
 
 
 def _shape_number(tensor):

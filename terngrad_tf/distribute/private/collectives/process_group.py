@@ -63,6 +63,9 @@ class ProcessGroup:
 
     def all_to_all(self, tensor: tf.Tensor) -> tf.Tensor:
         """`[size, n]` -> `[size, n]`: row i goes to process i, whose row i comes back."""
+        if tensor.shape.num_elements() == 0:
+            # TensorFlow would end the process.
+            return tensor
         return self._launch(collective_ops.all_to_all_v2, tensor)
 
     def _is_small(self, tensor):
