@@ -16,6 +16,7 @@ from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.common.files import open_regular
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.telemetry.measurements import WINDOW, StepTelemetry
+from terngrad_tf.distribute.telemetry.model_steps import steps_of
 
 FILE = "telemetry.jsonl"
 WriteScalars = Callable[[Mapping[str, float], int], None]
@@ -50,6 +51,8 @@ class Telemetry(keras.callbacks.Callback):
         ValueError: `every` is out of range; or, in `fit`, the strategy's `telemetry_freq` is 0.
     """
 
+    model: keras.Model
+
     def __init__(
         self,
         log_dir: str | os.PathLike[str],
@@ -78,16 +81,17 @@ class Telemetry(keras.callbacks.Callback):
                 "`Telemetry` needs a strategy that measures: `telemetry_freq` must be a positive"
                 " integer. Received: telemetry_freq=0"
             )
-        self._due = self._step() // self._every + 1
+        step = steps_of(self.model)
+        self._due = step // self._every + 1
         self._count = self._measurements.count
         self._told: set[int] = set()
         self._writes = getattr(strategy, "is_chief", True)
-        if self._writes and self._step():
+        if self._writes and step:
             self._told = told_steps(self._folder / FILE)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Writes a record if it is due."""
-        if not self._writes or (step := self._step()) < self._due * self._every:
+        if not self._writes or (step := steps_of(self.model)) < self._due * self._every:
             return
         self._due = step // self._every + 1
         count = self._measurements.count
@@ -100,9 +104,6 @@ class Telemetry(keras.callbacks.Callback):
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-    def _step(self):
-        return int(self.model.optimizer.iterations.numpy())
 
     def _write(self, step: int, mean: StepTelemetry) -> None:
         found = {tag: getattr(mean, name) for tag, name in tags.TELEMETRY.items()}

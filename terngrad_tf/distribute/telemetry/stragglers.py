@@ -10,6 +10,7 @@ import tensorflow as tf
 from terngrad_tf.common import tags
 from terngrad_tf.common.arguments import check, is_integer
 from terngrad_tf.distribute import private
+from terngrad_tf.distribute.telemetry.model_steps import steps_of
 
 # Of a step; shorter waits are usual if processes share machines and links.
 REPORTED_SHARE = 0.2
@@ -111,6 +112,7 @@ class StragglerMonitor(keras.callbacks.Callback):
         ValueError: `freq` is out of range.
     """
 
+    model: keras.Model
     runs_on_all_processes = True
 
     def __init__(
@@ -146,7 +148,7 @@ class StragglerMonitor(keras.callbacks.Callback):
         self._pause()
         strategy = self.model.distribute_strategy
         # Local steps, too, of which many lie between two exchanges.
-        steps = max(self._step() - self._first_step, 1)
+        steps = max(steps_of(self.model) - self._first_step, 1)
         gathered = strategy.extended.process_group.all_gather(
             tf.constant([self._sync_seconds / steps, self._seconds / steps], tf.float32)
         ).numpy()
@@ -156,7 +158,7 @@ class StragglerMonitor(keras.callbacks.Callback):
         if self._write is not None:
             waits = zip(strategy.tasks.names, gathered[:, 0] - gathered[:, 0].min(), strict=True)
             scalars = {tags.wait_seconds(name): float(wait) for name, wait in waits}
-            self._write(scalars, self._step())
+            self._write(scalars, steps_of(self.model))
         self._begin()
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -170,12 +172,9 @@ class StragglerMonitor(keras.callbacks.Callback):
             self._resume()
 
     def _begin(self):
-        self._batches, self._first_step = 0, self._step()
+        self._batches, self._first_step = 0, steps_of(self.model)
         self._sync_seconds = self._seconds = 0.0
         self._resume()
-
-    def _step(self):
-        return int(self.model.optimizer.iterations.numpy())
 
     def _resume(self):
         self._timer.take()

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from unittest import mock
 
+import keras
 import pytest
 import tensorflow as tf
 
@@ -41,6 +42,31 @@ class TelemetryTest(tf.test.TestCase):
     def fit(self, model, steps, every=4):
         callback = terngrad_tf.Telemetry(self.folder, every=every)
         model.fit(*data(64 * steps), batch_size=64, verbose=0, callbacks=[callback])
+
+    def test_steps_of_optimizers_that_a_train_step_applies_count(self):
+        class TwoOptimizers(keras.Sequential):
+            def train_step(self, inputs):
+                x, y = inputs
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean(tf.square(self(x) - y)) / 2
+                kernels = self.trainable_variables
+                gradients = tape.gradient(loss, kernels)
+                for optimizer, gradient, kernel in zip(self.own, gradients, kernels, strict=True):
+                    optimizer.apply([gradient], [kernel])
+                return {"loss": loss}
+
+        with TernGradStrategy(2, telemetry_freq=1).scope():
+            layers = [keras.layers.Dense(2, use_bias=False) for _ in range(2)]
+            model = TwoOptimizers([keras.Input([2]), *layers])
+            model.compile(optimizer=None, jit_compile=False)
+            model.own = [keras.optimizers.SGD(0.1) for _ in layers]
+        callback = terngrad_tf.Telemetry(self.folder, every=2)
+        x = tf.ones([20, 2])
+        model.fit(x, x, batch_size=4, verbose=0, callbacks=[callback])
+        records = records_of(self.folder)
+        # Each exchange is one of an optimizer.
+        found = [(record["step"], record["num_steps"]) for record in records]
+        self.assertEqual(found, [(2, 4), (4, 4)])
 
     def test_records_are_means_since_the_last_one_and_none_is_written_twice(self):
         strategy = TernGradStrategy(2, telemetry_freq=4)
