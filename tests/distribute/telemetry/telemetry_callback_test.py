@@ -1,6 +1,8 @@
 """Tests of the records that `Telemetry` writes; `cluster_test.py` tests them in a cluster."""
 
 import collections
+import contextlib
+import io
 import json
 import pathlib
 import sys
@@ -62,7 +64,9 @@ class TelemetryTest(tf.test.TestCase):
             model.own = [keras.optimizers.SGD(0.1) for _ in layers]
         callback = terngrad_tf.Telemetry(self.folder, every=2)
         x = tf.ones([20, 2])
-        model.fit(x, x, batch_size=4, verbose=0, callbacks=[callback])
+        with contextlib.redirect_stdout(io.StringIO()) as told:
+            model.fit(x, x, batch_size=4, verbose=2, callbacks=[callback])
+        self.assertIn("stays as it was given\n", told.getvalue())
         records = records_of(self.folder)
         # Each exchange is one of an optimizer.
         found = [(record["step"], record["num_steps"]) for record in records]
