@@ -80,8 +80,8 @@ def use_static_keys(
     named("all_reduce")
     named("_all_gather")
     gather = launcher._all_gather
-    launcher._all_gather = lambda tensor, *args: _gathered_unless_empty(
-        tensor, launcher._group_size, lambda: gather(tensor, *args)
+    launcher._all_gather = lambda tensor, *args, **kwargs: _gathered_unless_empty(
+        tensor, launcher._group_size, lambda: gather(tensor, *args, **kwargs)
     )
     return launcher
 
