@@ -130,16 +130,28 @@ def average_losses_of_an_own_step(strategy):
     return [fit(model, x, y), fit(model, x[:9], y[:9])]
 
 
-def losses_of_several_outputs(strategy):
+def losses_of_several_outputs(strategy, kind=keras.Model, second_loss="mae"):
     with strategy.scope():
         x = keras.Input([3])
         outputs = {name: layers.Dense(1, name=name)(x) for name in ("a", "b")}
-        model = keras.Model(x, outputs)
-        model.compile(
-            "sgd", {"a": "mse", "b": "mae"}, loss_weights={"a": 0.3, "b": 2.0}, metrics={"a": "mse"}
-        )
+        model = kind(x, outputs)
+        losses = {"a": "mse", "b": second_loss}
+        model.compile("sgd", losses, loss_weights={"a": 0.3, "b": 2.0}, metrics={"a": "mse"})
     targets = {name: numbers(15, 1, seed=seed) for seed, name in enumerate(("a", "b"), 1)}
     return fit(model, numbers(15, 3), targets, validation_data=(numbers(15, 3), targets))
+
+
+class OwnStepOfOutputs(keras.Model):
+    """Trains as its base class does, by a step of its own."""
+
+    def train_step(self, data):
+        return super().train_step(data)
+
+
+def losses_of_several_outputs_of_an_own_step(strategy):
+    # Replicas meet within the second loss.
+    loss = keras.losses.MeanAbsoluteError(reduction="mean_with_sample_weight")
+    return losses_of_several_outputs(strategy, OwnStepOfOutputs, loss)
 
 
 class OwnMetrics(keras.Sequential):
@@ -294,6 +306,7 @@ class LossesTest(ClientTest):
                 results_of_an_own_step,
                 average_losses_of_an_own_step,
                 losses_of_several_outputs,
+                losses_of_several_outputs_of_an_own_step,
                 own_metrics,
                 overlap_of_equal_parts,
                 losses_of_sequences,

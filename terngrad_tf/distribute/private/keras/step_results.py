@@ -28,6 +28,8 @@ _state = threading.local()
 _metrics_returned = weakref.WeakKeyDictionary()
 # {model: {kind of step: logs of the last one}}.
 _last_logs = weakref.WeakKeyDictionary()
+# {(id of a metric, name of its method): [number of contexts that replace it, own attribute]}.
+_replaced_methods = {}
 
 
 class _Seen:
@@ -159,16 +161,28 @@ def weighted_numbers(metrics: Sequence[Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replaced(metrics, name, replacement):
-    """Context in which each metric's method is `replacement(metric, method)`, once if it recurs."""
-    with contextlib.ExitStack() as stack:
-        for metric in {id(metric): metric for metric in metrics}.values():
-            own, method = vars(metric), getattr(metric, name)
-            if name in own:
-                stack.callback(own.__setitem__, name, method)
-            else:
-                stack.callback(own.pop, name)
-            own[name] = replacement(metric, method)
+    """Context in which each metric's method is `replacement(metric, method)`.
+
+    Contexts may overlap: those of a step, of its loss, and of replicas that wait for one another.
+    """
+    metrics = {(id(metric), name): metric for metric in metrics}
+    for key, metric in metrics.items():
+        own = vars(metric)
+        if key not in _replaced_methods:
+            _replaced_methods[key] = [0, own.get(name)]
+            own[name] = replacement(metric, getattr(metric, name))
+        _replaced_methods[key][0] += 1
+    try:
         yield
+    finally:
+        for key, metric in metrics.items():
+            _replaced_methods[key][0] -= 1
+            if not _replaced_methods[key][0]:
+                _, method = _replaced_methods.pop(key)
+                if method is None:
+                    del vars(metric)[name]
+                else:
+                    vars(metric)[name] = method
 
 
 def _part():
