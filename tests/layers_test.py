@@ -31,9 +31,9 @@ LAYERS = (
 )
 # Layers within distribute: packages and single modules. Its `__init__.py` re-exports all.
 ROOMS = (
-    "batch_norms",
     "steps",
     "private",
+    "batch_norms",
     "communication",
     "cluster",
     "consistency",

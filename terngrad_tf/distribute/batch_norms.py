@@ -5,18 +5,19 @@ from collections.abc import Iterator, Sequence
 
 import keras
 
+from terngrad_tf.distribute import private
+
 
 def batch_norms(layer: keras.Layer) -> list[keras.layers.BatchNormalization]:
-    """All batch-norm layers inside a layer.
+    """All batch-norm layers inside a layer, at any depth, also inside layers of one's own.
 
     Example:
     >>> model = keras.Sequential([keras.layers.Dense(1), keras.layers.BatchNormalization()])
     >>> len(batch_norms(model))
     1
     """
-    if isinstance(layer, keras.layers.BatchNormalization):
-        return [layer]
-    return [found for inner in getattr(layer, "layers", []) for found in batch_norms(inner)]
+    found = private.layers_of(layer)
+    return [inner for inner in found if isinstance(inner, keras.layers.BatchNormalization)]
 
 
 def statistics(model: keras.Layer) -> list[keras.Variable]:

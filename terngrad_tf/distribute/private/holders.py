@@ -9,8 +9,8 @@ import keras
 _TRACKING = "_self_"
 
 
-def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
-    """Returns a model and all layers in it."""
+def layers_of(model: keras.Layer) -> list[keras.Layer]:
+    """Returns a model, or a layer, and all layers in it."""
     return list(model._flatten_layers())
 
 

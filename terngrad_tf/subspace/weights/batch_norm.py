@@ -5,6 +5,7 @@ import itertools
 import keras
 import tensorflow as tf
 
+from terngrad_tf.common.arguments import check
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.batch_norms import batch_norms, zero_momentum
 
@@ -28,7 +29,8 @@ def update_batch_norm(
         steps: number of batches to use. Default: all.
 
     Raises:
-        ValueError: the data set is empty, or of another kind: arrays are not batches.
+        ValueError: the data set is empty, or of another kind: arrays are not batches; or the model
+            is not built.
 
     Example:
         >>> update_batch_norm(model, tf.data.Dataset.from_tensors((x, y)))
@@ -38,7 +40,8 @@ def update_batch_norm(
             "`dataset` must be a tf.data.Dataset of batches. "
             f"Received: a value of type {type(dataset).__name__}"
         )
-    layers = [layer for layer in batch_norms(model) if layer.trainable]
+    check(model.built, "model", "must be built", model.name)
+    layers = [layer for layer in batch_norms(model) if layer.trainable and layer.built]
     if not layers:
         return
     strategy = model.distribute_strategy
@@ -49,7 +52,9 @@ def update_batch_norm(
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         # In float32, squares of means would hide variances that are small beside them.
         count = tf.cast(tf.shape(tf.nest.flatten(x)[0])[0], tf.float64)
-        state = [(v, tf.identity(v.value)) for v in [*moments, *others]]
+        # A momentum of 0 keeps NaN and Inf of earlier statistics.
+        state = [(v, tf.where(tf.math.is_finite(v.value), v.value, 0)) for v in moments]
+        state += [(v, tf.identity(v.value)) for v in others]
         with keras.StatelessScope(state) as scope:
             model(x, training=True)
         means = [tf.cast(scope.get_current_value(v), tf.float64) for v in moments[::2]]

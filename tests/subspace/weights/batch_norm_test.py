@@ -26,6 +26,20 @@ def build(strategy, seed=0):
     return model, inner
 
 
+class Block(keras.layers.Layer):
+    """A layer that holds batch norm, and one that it does not use."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.parts = {"used": inner, "unused": keras.layers.BatchNormalization()}
+
+    def build(self, shape):
+        self.parts["used"].build(shape)
+
+    def call(self, x):
+        return self.parts["used"](x)
+
+
 class UpdateBatchNormTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
@@ -82,6 +96,31 @@ class UpdateBatchNormTest(tf.test.TestCase):
         self.assertNotAllClose(network(self.x), training, atol=1)
         update_batch_norm(network, tf.data.Dataset.from_tensors(self.x))
         self.assertAllClose(network(self.x), network(self.x, training=True), atol=1e-3)
+
+    def test_layers_inside_layers_of_ones_own_and_wrappers(self):
+        inner = [keras.layers.BatchNormalization() for _ in range(2)]
+        inputs = keras.Input((4,))
+        outputs = keras.layers.TimeDistributed(inner[1])(inputs[:, :, None])
+        model = keras.Model(inputs, [Block(inner[0])(inputs), outputs])
+        update_batch_norm(model, tf.data.Dataset.from_tensors((self.x,)))
+        mean, variance = self.x.mean(0, np.float64), self.x.var(0, np.float64)
+        self.assertAllClose(inner[0].moving_mean, mean, rtol=1e-4)
+        self.assertAllClose(inner[0].moving_variance, variance, rtol=1e-3)
+        self.assertNotAllClose(inner[1].moving_mean, [0.0])
+
+    def test_statistics_that_are_not_finite_are_replaced(self):
+        model, _ = build(tf.distribute.get_strategy())
+        first = model.get_layer("first")
+        first.moving_mean.assign([np.nan, np.inf, 0, 1])
+        first.moving_variance.assign([1, np.nan, -np.inf, 1])
+        update_batch_norm(model, self.dataset)
+        self.assertAllClose(first.moving_mean, self.x.mean(0, np.float64), rtol=1e-4)
+        self.assertAllClose(first.moving_variance, self.x.var(0, np.float64), rtol=1e-3)
+
+    def test_a_model_that_is_not_built_is_refused(self):
+        network = keras.Sequential([keras.layers.BatchNormalization()])
+        with self.assertRaisesRegex(ValueError, "`model` must be built. Received: model='"):
+            update_batch_norm(network, self.dataset)
 
     def test_arrays_are_not_taken_for_batches(self):
         model, _ = build(tf.distribute.get_strategy())
