@@ -109,7 +109,8 @@ def save_snapshot(model: keras.Model, directory: PathLike, step: int) -> pathlib
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / file_name(step)
     tensors = {
-        name: np.ascontiguousarray(variable.numpy(), dtype=np.float32)
+        # NumPy's `ascontiguousarray` would give scalars an axis.
+        name: np.asarray(variable.numpy(), np.float32, order="C")
         for (name, _), variable in zip(layout, model.trainable_variables, strict=True)
     }
     if len(tensors) != len(layout):

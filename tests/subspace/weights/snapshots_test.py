@@ -15,12 +15,23 @@ from hypothesis import strategies as st
 import terngrad_tf
 from terngrad_tf.subspace import (
     SnapshotCheckpoint,
+    Subspace,
     average_snapshots,
     restore_snapshot,
     save_snapshot,
 )
 from terngrad_tf.subspace.weights import snapshot_files
 from tests.subspace.samples import build, data, flat, new_folder
+
+
+class Temperature(keras.layers.Layer):
+    """Multiplies by a trainable scalar."""
+
+    def build(self, shape):
+        self.factor = self.add_weight(shape=(), initializer="ones")
+
+    def call(self, x):
+        return self.factor * x
 
 
 class SnapshotTestCase(tf.test.TestCase):
@@ -95,6 +106,21 @@ class SnapshotFilesTest(SnapshotTestCase):
         tensors = safetensors.numpy.load_file(save_snapshot(model, self.folder, 0))
         self.assertEqual(len(tensors), 4)
         self.assertEqual({t.dtype for t in tensors.values()}, {np.dtype(np.float32)})
+
+    def test_weights_of_one_number_and_no_axis(self):
+        inputs = keras.Input((4,))
+        model = keras.Model(inputs, keras.layers.Dense(2)(Temperature()(inputs)))
+        paths = []
+        for step in range(3):
+            for place, variable in enumerate(model.trainable_variables):
+                variable.assign(tf.fill(variable.shape, (place + 1.0) ** step))
+            paths.append(save_snapshot(model, self.folder, step))
+        restore_snapshot(model, paths[2])
+        self.assertAllEqual(flat(model)[:2], [1, 4])
+        average_snapshots(model, paths)
+        self.assertAllClose(flat(model)[:2], [1, 7 / 3])
+        Subspace.fit(paths, num_components=2).assign_mean(model)
+        self.assertAllClose(flat(model)[:2], [1, 7 / 3])
 
     @settings(max_examples=40, deadline=None, derandomize=True)
     @given(st.data())
