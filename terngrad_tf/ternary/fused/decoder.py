@@ -219,7 +219,8 @@ class _Segments:
                 value = owners[owner][i] if owners else values[i]
                 fills.append(tf.fill(constant((until - start,)), value))
                 start = until
-        return tf.concat(fills, 0)
+        # No columns, if all tensors of the run are empty.
+        return tf.concat(fills, 0) if fills else tf.zeros([0], tf.float32)
 
     def _of_columns(self, scale, start, end):
         """Returns a tensor's scale by column, given one per owner."""

@@ -332,6 +332,16 @@ class EncodeTest(tf.test.TestCase):
             )
             self.assertAllEqual(words[position : position + 1], one)
 
+    def test_neighbours_without_elements(self):
+        for shapes in ([[2**20], [0], [0, 3]], [[0], [0, 3]]):
+            scales = tf.ones([len(shapes)])
+            gradients = [tf.ones(shape) for shape in shapes]
+            words = encode(gradients, scales, seed=0, step=0, replica=0, num_replicas=1)
+            dtypes = [tf.float32] * len(shapes)
+            decoded = decode(words[tf.newaxis], scales, shapes, dtypes, total_bias=1)
+            for found, gradient in zip(decoded, gradients, strict=True):
+                self.assertAllEqual(found, gradient)
+
     def test_empty_lists_encode_to_no_words(self):
         words = encode([], tf.zeros([0]), seed=0, step=0, replica=0, num_replicas=1)
         self.assertAllEqual(words, tf.zeros([0], tf.int32))
