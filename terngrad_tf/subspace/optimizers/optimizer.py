@@ -142,7 +142,9 @@ class SubspaceOptimizer(keras.optimizers.Optimizer):
             ValueError: the file was written with another basis.
         """
         super().load_own_variables(store)
-        self.check_basis()
+        # Keras passes over the state, with a warning, before the optimizer is built.
+        if self.built:
+            self.check_basis()
 
     def check_basis(self) -> None:
         """Raises ValueError if the restored state belongs to another basis."""

@@ -359,6 +359,17 @@ class ResumeTest(StepTestCase):
             for a, b in zip(expected, self.run_on(resumed), strict=True):
                 np.testing.assert_array_equal(a, b)
 
+    def test_weights_load_without_the_state_before_the_optimizer_is_built(self):
+        model = self.model()
+        self.fit(model, 1, batch_size=32)
+        model.save_weights(self.folder / "model.weights.h5")
+        other = self.model()
+        # As for a stock optimizer.
+        with self.assertWarnsRegex(UserWarning, "Skipping variable loading for optimizer"):
+            other.load_weights(self.folder / "model.weights.h5")
+        for a, b in zip(model.trainable_variables, other.trainable_variables, strict=True):
+            np.testing.assert_array_equal(a.numpy(), b.numpy())
+
     def test_saved_files_do_not_hold_the_basis(self):
         model = self.model()
         self.fit(model, 1)
