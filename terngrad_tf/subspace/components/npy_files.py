@@ -27,7 +27,9 @@ _PARSER_ERRORS = (
 
 
 def map_matrix(path: pathlib.Path) -> np.ndarray:
-    """Maps a matrix of floats [rows, columns] into memory; float64 is copied as float32.
+    """Maps a matrix of floats [rows, columns] into memory.
+
+    Copies float64 as float32, and numbers of another byte order in the machine's own.
 
     Reads numbers only, never a pickle.
 
@@ -38,10 +40,9 @@ def map_matrix(path: pathlib.Path) -> np.ndarray:
         matrix = _map(path)
     except (ValueError, *_PARSER_ERRORS) as error:
         raise ValueError(f"{path} is not a matrix in .npy format: {error}") from error
-    if matrix.dtype != np.float64:
-        return matrix
+    dtype = matrix.dtype.newbyteorder("=")
     with np.errstate(over="ignore", invalid="ignore"):  # overflows are refused later
-        return matrix.astype(np.float32)
+        return matrix.astype(np.float32 if dtype == np.float64 else dtype, copy=False)
 
 
 def _map(path):

@@ -108,7 +108,9 @@ class SubspaceTest(tf.test.TestCase):
         matrix = np.load(self.folder / "pca.npy", allow_pickle=False)
         np.testing.assert_array_equal(matrix, subspace.components)
         np.save(self.folder / "double.npy", matrix.astype(np.float64))
-        for name in ("pca.npy", "double.npy"):
+        np.save(self.folder / "swapped.npy", matrix.astype(matrix.dtype.newbyteorder()))
+        np.save(self.folder / "swapped_double.npy", matrix.astype(">f8"))
+        for name in ("pca.npy", "double.npy", "swapped.npy", "swapped_double.npy"):
             with self.subTest(name=name):
                 loaded = Subspace.load(self.folder / name)
                 self.assertEqual(loaded.fingerprint, subspace.fingerprint)
