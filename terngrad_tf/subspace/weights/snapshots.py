@@ -45,8 +45,8 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
 
     Raises:
         ValueError: an argument is out of range; the folder holds snapshots of another network or
-            another run (a run at step 0 finds snapshots); or `per_epoch` is above 1 and the data
-            set's length is unknown.
+            another run (a run at step 0 finds snapshots); the model has no optimizer; or
+            `per_epoch` is above 1 and the data set's length is unknown.
 
     Source: Li et al., "Low Dimensional Trajectory Hypothesis is True: DNNs Can Be Trained in Tiny
     Subspaces", TPAMI 2022.
@@ -100,8 +100,11 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         self._is_checked = False
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Notes that the folder is to be checked."""
+        """Notes that the folder is to be checked; refuses a model without an optimizer."""
         self._is_checked = False
+        optimizer: Any = self.model.optimizer
+        rule = "must be compiled with an optimizer, whose steps name the snapshots"
+        check(optimizer is not None, "model", rule, self.model.name)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Records the start of the epoch; checks the folder before the first."""

@@ -286,6 +286,12 @@ class SnapshotCheckpointTest(SnapshotTestCase):
         with self.assertRaisesRegex(ValueError, "where .* is expected"):
             self.fit(1, model=other)
 
+    def test_a_model_without_an_optimizer_is_refused(self):
+        model = build()
+        model.compile(optimizer=None, loss="mse")
+        with self.assertRaisesRegex(ValueError, "`model` must be compiled with an optimizer, .*="):
+            self.fit(1, model=model)
+
     def test_arguments_out_of_range_are_refused(self):
         for options, message in (
             ({"start_epoch": -1}, "`start_epoch` must be .*start_epoch=-1"),
