@@ -361,6 +361,11 @@ class LoopsTest(tf.test.TestCase, parameterized.TestCase):
         unit = rotation.units(tf.ones([]), 1024, 127).numpy()
         self.assertAllEqual(back, exact.astype(np.float32) * unit)
 
+    def test_tensors_beyond_32_bit_positions_are_refused(self):
+        ternary.Rotation([[2**31 - 1]], 1)
+        with self.assertRaisesRegex(ValueError, r"fewer than 2\*\*31 elements. .*\[65536, 32768\]"):
+            ternary.Rotation([[4], [2**16, 2**15]], 1)
+
     def test_empty_tensors_alone(self):
         sums, scales = self.exchange([[tf.zeros([0])], [tf.zeros([0])]])
         self.assertEqual(scales.shape, [0])

@@ -6,6 +6,7 @@ neighbours, whose words arrive side by side.
 """
 
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -20,8 +21,17 @@ MOST_LARGE = 16
 
 
 def num_elements(shape: Sequence[int]) -> int:
-    """Returns the number of elements of a static shape."""
-    return int(np.prod(shape, dtype=np.int64))
+    """Returns the number of elements of a static shape.
+
+    Raises:
+        ValueError: TensorFlow's 32-bit positions do not reach all elements.
+    """
+    number = math.prod(shape)
+    if number >= 2**31:
+        raise ValueError(
+            f"a tensor to round must have fewer than 2**31 elements. Received: shape={list(shape)}"
+        )
+    return number
 
 
 def split(shapes: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
