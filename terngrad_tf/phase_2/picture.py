@@ -108,12 +108,14 @@ def _draw_surface(axes, result, scalars):
     if result.subspace.num_components < 2:
         axes.text(0.5, 0.5, "one component alone", ha="center", transform=axes.transAxes)
         return
+    places = [list(scalars.get(tags.component(number), {}).values()) for number in (1, 2)]
+    if not places[0]:
+        axes.text(0.5, 0.5, "no logs of phase 2", ha="center", transform=axes.transAxes)
+        return
     rows = np.asarray(result.subspace.components[:2], np.float32)
     ways = {
         "snapshots of phase 1": _snapshots_in(result, rows),
-        "phase 2": np.stack(
-            [list(scalars[tags.component(number)].values()) for number in (1, 2)], axis=1
-        ),
+        "phase 2": np.stack(places, axis=1),
     }
     points = np.concatenate(list(ways.values()))
     low, high = points.min(0), points.max(0)

@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from terngrad_tf.phase_2.config import SubspaceConfig
-from terngrad_tf.subspace import Subspace, restore_snapshot
+from terngrad_tf.subspace import Subspace, average_snapshots, restore_snapshot
 from terngrad_tf.subspace.weights import snapshot_files
 from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.run_config import RunConfig
@@ -162,6 +162,26 @@ def find_subspace(config: SubspaceConfig, start: Start) -> Subspace:
             f"Received: n_components={wanted}"
         )
     return subspace
+
+
+def assign_mean(
+    weight_load_dir: str, start: Start, subspace: Subspace, network: keras.Model
+) -> None:
+    """Assigns the mean of the snapshots; a subspace from a `.npy` file leaves it to the snapshots.
+
+    Args:
+        weight_load_dir: see `find_snapshots`.
+    """
+    if subspace.mean is not None:
+        subspace.assign_mean(network)
+        return
+    folder = find_snapshots(weight_load_dir, start)
+    if not os.path.isdir(folder):
+        raise UserError(
+            "`weight_load_dir` must be a folder with weight snapshots for start_at='mean', since"
+            f" {subspace.path} holds no mean. Received: weight_load_dir={folder!r}"
+        )
+    average_snapshots(network, folder)
 
 
 def with_network(config: _Config, start: Start) -> _Config:

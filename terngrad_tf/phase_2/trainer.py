@@ -167,7 +167,7 @@ def _move_to_start(config, start, subspace, network):
         # Not into the compiled model, which would also restore its optimizer.
         start.restore(network, average=config.basis.start_at == "average")
         if config.basis.start_at == "mean":
-            subspace.assign_mean(network)
+            source.assign_mean(config.basis.weight_load_dir, start, subspace, network)
             log("moved to the mean of the snapshots")
     return 0
 

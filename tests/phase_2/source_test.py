@@ -6,10 +6,14 @@ import pathlib
 import sys
 import types
 
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
+from matplotlib import figure
 
-from terngrad_tf.phase_2 import phases, source
+from terngrad_tf.phase_2 import phases, picture, source
+from terngrad_tf.subspace import Subspace, save_snapshot
 from terngrad_tf.training import UserError
 
 MODEL = {"net": "resnet_50", "num_classes": 1001, "image_size": 224, "channels": 3}
@@ -90,6 +94,32 @@ class FindSnapshotsTest(tf.test.TestCase):
         self.assertEqual(self.find("/nowhere"), "/nowhere")
         os.makedirs(tutorial)
         self.assertEqual(self.find(tutorial), os.path.abspath(tutorial))
+
+
+class AssignMeanTest(tf.test.TestCase):
+    def test_a_matrix_alone_leaves_the_mean_to_the_snapshots(self):
+        folder = pathlib.Path(self.get_temp_dir())
+        network = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+        for step in range(3):
+            network.set_weights([np.full([4, 1], step**2), np.full([1], step)])
+            save_snapshot(network, folder / "checkpoint_pca", step)
+        fitted = Subspace.fit(folder / "checkpoint_pca", 1)
+        fitted.save(folder / "pca.npy")
+        start = source.Start("", folder, {})
+        for subspace in (fitted, Subspace.load(folder / "pca.npy")):
+            network.set_weights([np.zeros([4, 1]), np.zeros([1])])
+            source.assign_mean("", start, subspace, network)
+            self.assertAllClose(network.get_weights(), [np.full([4, 1], 5 / 3), np.ones([1])])
+        with self.assertRaisesRegex(UserError, "start_at='mean', since .*pca.npy .*='/nowhere'"):
+            source.assign_mean("/nowhere", start, subspace, network)
+
+
+class PictureTest(tf.test.TestCase):
+    def test_a_surface_without_logs_says_so(self):
+        axes = figure.Figure().subplots()
+        subspace = Subspace(np.eye(2, 5, dtype=np.float32))
+        picture._draw_surface(axes, types.SimpleNamespace(subspace=subspace), {})
+        self.assertEqual([text.get_text() for text in axes.texts], ["no logs of phase 2"])
 
 
 if __name__ == "__main__":
