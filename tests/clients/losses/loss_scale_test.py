@@ -1,5 +1,6 @@
 """Warnings about losses that custom steps do not divide by the number of replicas, or twice."""
 
+import functools
 import sys
 import warnings
 
@@ -46,6 +47,10 @@ _RIGHT = {
     ),
     "TensorFlow's average": lambda y, p, keras_loss, n: tf.nn.compute_average_loss(
         tf.square(y - p)[:, 0], global_batch_size=BATCH
+    ),
+    # Has 2**40 paths to the loss of Keras.
+    "doubled often": lambda y, p, keras_loss, n: functools.reduce(
+        lambda value, _: value + value, range(40), 2.0**-40 * keras_loss(y, p)
     ),
 }
 

@@ -100,13 +100,17 @@ def _note_target(stock, self, target, *args, **kwargs):
 def _wrong_scale(loss, context):
     """Returns the fault in the scale of a loss, or None if no fault is known."""
     count, group = context.num_replicas_in_sync, context.strategy.extended.process_group
-    scales, pending = [], [(loss, 1.0)]
+    scales, pending, seen = [], [(loss, 1.0)], set()
     while pending:
         tensor, scale = pending.pop()
         op = tensor.op
         if hasattr(tensor, "_is_scaled_by_keras"):
             scales.append(scale)
-        elif op.type in _SAME_SCALE:
+            continue
+        if (id(tensor), scale) in seen:
+            continue
+        seen.add((id(tensor), scale))
+        if op.type in _SAME_SCALE:
             pending.append((op.inputs[0], scale))
         elif op.type in _SUMS:
             pending += [(term, scale) for term in op.inputs]
