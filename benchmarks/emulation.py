@@ -40,6 +40,7 @@ _GRAD_BITS = flags.DEFINE_enum(
     [*map(str, GRAD_BITS)],
     "1 for ternary, 3 to 8 for codes of this many bits, 32 for float.",
 )
+_ROTATE = flags.DEFINE_bool("rotate", True, "Rotate gradients before they are rounded.")
 _PROCESSES = flags.DEFINE_integer("processes", 1, "Processes of a cell.", lower_bound=1)
 _JSON = flags.DEFINE_string("json", None, "File to write the figures to.")
 _CELL = flags.DEFINE_string("cell", None, "Internal: BATCH_SIZE,REPLICAS measured by this process.")
@@ -101,7 +102,9 @@ def _measure(batch_size, num_replicas):
     if num_replicas:
         scope = terngrad_tf.TernGradStrategy(
             num_replicas,
-            grad_bits=int(_GRAD_BITS.value),
+            quantization=terngrad_tf.Quantization(
+                grad_bits=int(_GRAD_BITS.value), rotate=_ROTATE.value
+            ),
             cluster_options=terngrad_tf.ClusterOptions(communication="ring"),
         ).scope()
     size, channels = terngrad_tf.models.input_shape(_NET.value)
@@ -177,11 +180,13 @@ def main(argv):
         _ROUNDS.value,
         f"--steps={_STEPS.value}",
         f"--grad_bits={_GRAD_BITS.value}",
+        f"--rotate={_ROTATE.value}",
         f"--net={_NET.value}",
         f"--processes={_PROCESSES.value}",
     )
     print(
-        f"{_NET.value}, {_GRAD_BITS.value} bit gradients, {_PROCESSES.value} processes each,"
+        f"{_NET.value}, {_GRAD_BITS.value} bit gradients, rotate={_ROTATE.value},"
+        f" {_PROCESSES.value} processes each,"
         f" median of {_ROUNDS.value} rounds of {_STEPS.value} steps, {os.cpu_count()} cores"
     )
     print(_table(measured))
