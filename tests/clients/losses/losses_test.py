@@ -173,7 +173,13 @@ def own_metrics(strategy):
 def overlap_of_equal_parts(strategy):
     results = []
     dice, tversky = keras.losses.Dice(), keras.losses.Tversky()
-    for loss, sample_weight in ((dice, None), (tversky, None), (dice, np.full(12, 2.0))):
+    for loss, sample_weight in (
+        (dice, None),
+        (tversky, None),
+        (dice, np.full(12, 2.0)),
+        (keras.losses.Dice(axis=1), None),
+        (lambda y_true, y_pred: dice(y_true, y_pred, 2.0), None),
+    ):
         with strategy.scope():
             model = keras.Sequential([keras.Input([3]), layers.Dense(1, "sigmoid")])
             model.compile("sgd", loss)

@@ -6,7 +6,6 @@ import warnings
 
 import keras
 import tensorflow as tf
-from keras.src.backend import get_keras_mask
 from keras.src.losses import loss as keras_loss
 from keras.src.trainers import compile_utils
 
@@ -94,7 +93,14 @@ def _divide_by_all_kept(stock, sample_weight, mask, dtype, reduction):
 
 @patch(keras_loss, "reduce_values")
 def _divide_by_all_weights(stock, values, sample_weight=None, reduction="sum_over_batch_size"):
-    """Divides by the sum of the whole batch's weights, if it divides by a sum of weights."""
+    """Divides by the sum of the whole batch's weights, if it divides by a sum of weights.
+
+    Keras leaves a loss that is one number as it is.
+    """
+    if values.shape.rank == 0:
+        is_part = getattr(_state, "is_overlap", False) and reduction not in (None, "none")
+        is_part = is_part and _in_own_replica()
+        return keras_loss.scale_loss_for_distribution(values) if is_part else values
     if sample_weight is not None and reduction == "mean_with_sample_weight":
         values = _part_of_mean(values, sample_weight)
     return stock(values, sample_weight, reduction)
@@ -137,17 +143,16 @@ def unscale_loss(loss: tf.Tensor) -> tf.Tensor:
 
 @patch(keras.losses.Dice, "__call__")
 @patch(keras.losses.Tversky, "__call__")
-def _scale_scalar(stock, self, y_true, y_pred, sample_weight=None):
-    """Scales losses that are one number for all examples, which Keras leaves as they are.
+def _mark_overlap(stock, self, *args, **kwargs):
+    """Scales losses that are one number for all examples, unless an axis or weights give each one.
 
-    Weighted by examples, they are one number for each, and Keras' reduction scales them.
+    Keras' reduction, in which `_divide_by_all_weights` scales, is the first to know.
     """
-    value = stock(self, y_true, y_pred, sample_weight)
-    is_weighted = sample_weight is not None or get_keras_mask(y_pred) is not None
-    is_reduced = value.shape.rank == 0 and self.reduction not in (None, "none")
-    if is_weighted or not is_reduced or not _in_own_replica():
-        return value
-    return keras_loss.scale_loss_for_distribution(value)
+    outer, _state.is_overlap = getattr(_state, "is_overlap", False), True
+    try:
+        return stock(self, *args, **kwargs)
+    finally:
+        _state.is_overlap = outer
 
 
 @patch(keras.distillation.Distiller, "compute_loss")
