@@ -9,15 +9,19 @@ from terngrad_tf.distribute import private
 
 
 def batch_norms(layer: keras.Layer) -> list[keras.layers.BatchNormalization]:
-    """All batch-norm layers inside a layer, at any depth, also inside layers of one's own.
+    """All built batch-norm layers inside a layer, at any depth, also inside layers of one's own.
+
+    They are in the order of `layers`, from which names in checkpoints derive.
 
     Example:
-    >>> model = keras.Sequential([keras.layers.Dense(1), keras.layers.BatchNormalization()])
+    >>> model = keras.Sequential([keras.Input([1]), keras.layers.BatchNormalization()])
     >>> len(batch_norms(model))
     1
     """
-    found = private.layers_of(layer)
-    return [inner for inner in found if isinstance(inner, keras.layers.BatchNormalization)]
+    kind = keras.layers.BatchNormalization
+    return [
+        inner for inner in private.layers_in_order(layer) if isinstance(inner, kind) and inner.built
+    ]
 
 
 def statistics(model: keras.Layer) -> list[keras.Variable]:

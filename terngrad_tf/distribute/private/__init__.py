@@ -22,7 +22,7 @@ from terngrad_tf.distribute.private.collectives.process_group import (
 )
 from terngrad_tf.distribute.private.collectives.stamps import stamped
 from terngrad_tf.distribute.private.data.agreed_seeds import seed_alike, unseeded_generators
-from terngrad_tf.distribute.private.holders import held_by, layers_of, parts_of
+from terngrad_tf.distribute.private.holders import held_by, layers_in_order, layers_of, parts_of
 from terngrad_tf.distribute.private.keras import (  # noqa: F401
     callback_lists,
     python_numbers,
@@ -105,6 +105,7 @@ __all__ = [
     "is_own",
     "keras_step",
     "held_by",
+    "layers_in_order",
     "layers_of",
     "parts_of",
     "local_tensors",

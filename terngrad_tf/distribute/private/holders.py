@@ -14,6 +14,20 @@ def layers_of(model: keras.Layer) -> list[keras.Layer]:
     return list(model._flatten_layers())
 
 
+def layers_in_order(layer: keras.Layer) -> list[keras.Layer]:
+    """Returns a layer and all layers in it, each before its own, in the order of `layers`.
+
+    `layers_of` turns the order of the layers within a layer around.
+    """
+    found, pending = {}, [layer]
+    while pending:
+        first = pending.pop()
+        if id(first) not in found:
+            found[id(first)] = first
+            pending += reversed(first._flatten_layers(include_self=False, recursive=False))
+    return list(found.values())
+
+
 def held_by(model: keras.Model, kind: type) -> Iterator[tuple[str, Any]]:
     """Yields (place, value) of values of a kind that are attributes of a model or its layers.
 

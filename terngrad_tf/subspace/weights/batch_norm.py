@@ -41,7 +41,7 @@ def update_batch_norm(
             f"Received: a value of type {type(dataset).__name__}"
         )
     check(model.built, "model", "must be built", model.name)
-    layers = [layer for layer in batch_norms(model) if layer.trainable and layer.built]
+    layers = [layer for layer in batch_norms(model) if layer.trainable]
     if not layers:
         return
     strategy = model.distribute_strategy

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf.distribute import TernGradStrategy
+from terngrad_tf.distribute.batch_norms import statistics
 from terngrad_tf.subspace import update_batch_norm
 
 
@@ -107,6 +108,13 @@ class UpdateBatchNormTest(tf.test.TestCase):
         self.assertAllClose(inner[0].moving_mean, mean, rtol=1e-4)
         self.assertAllClose(inner[0].moving_variance, variance, rtol=1e-3)
         self.assertNotAllClose(inner[1].moving_mean, [0.0])
+
+    def test_statistics_are_in_the_order_of_layers(self):
+        norms = [keras.layers.BatchNormalization() for _ in range(3)]
+        inner = keras.Sequential([keras.Input((4,)), *norms[:2]])
+        model = keras.Sequential([keras.Input((4,)), inner, Block(norms[2])])
+        expected = [v.path for norm in norms for v in (norm.moving_mean, norm.moving_variance)]
+        self.assertEqual([v.path for v in statistics(model)], expected)
 
     def test_statistics_that_are_not_finite_are_replaced(self):
         model, _ = build(tf.distribute.get_strategy())
