@@ -91,7 +91,13 @@ class Telemetry(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Writes a record if it is due."""
-        if not self._writes or (step := steps_of(self.model)) < self._due * self._every:
+        if not self._writes:
+            return
+        step = steps_of(self.model)
+        if step < (self._due - 1) * self._every:
+            # Those before were of an optimizer that this training does not use.
+            self._due = -(-step // self._every)
+        if step < self._due * self._every:
             return
         self._due = step // self._every + 1
         count = self._measurements.count

@@ -72,6 +72,14 @@ class TelemetryTest(tf.test.TestCase):
         found = [(record["step"], record["num_steps"]) for record in records]
         self.assertEqual(found, [(2, 4), (4, 4)])
 
+    def test_optimizers_that_a_model_only_holds_delay_no_record(self):
+        model = build(TernGradStrategy(2, telemetry_freq=1))
+        # As a teacher's, trained before.
+        model.other = keras.optimizers.SGD()
+        model.other.iterations.assign(1000)
+        self.fit(model, 4, every=2)
+        self.assertEqual([record["step"] for record in records_of(self.folder)], [2, 4])
+
     def test_records_are_means_since_the_last_one_and_none_is_written_twice(self):
         strategy = TernGradStrategy(2, telemetry_freq=4)
         model = build(strategy)
