@@ -42,7 +42,7 @@ class ProcessGroup:
         )
 
     def all_reduce_sum(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Sums int32 or float32 `[n]`; the result has the same bits on all processes."""
+        """Sums integers or floats `[n]`; the result has the same bits on all processes."""
         if self._is_small(tensor):
             return tf.reduce_sum(self.all_gather(tensor), axis=0)
         return self._launch(collective_ops.all_reduce_v2, tensor, merge_op="Add")
@@ -52,7 +52,7 @@ class ProcessGroup:
         return tf.reduce_max(self.all_gather(tensor), axis=0)
 
     def all_gather(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Gathers int32 or float32 `[n]` of each process as `[size, n]` on all."""
+        """Gathers integers or floats `[n]` of each process as `[size, n]` on all."""
         if self._is_small(tensor):
             return self.all_to_all(tf.repeat(tensor[tf.newaxis], self.size, axis=0))
         gathered = self._launch(collective_ops.all_gather_v2, tensor)

@@ -27,17 +27,22 @@ def agreed_by_processes(process_group: Any, value: Any, message: str) -> Any:
     first = local_tensors(value)[0]
     if process_group is None or not isinstance(first, tf.Tensor):
         return value
-    numbers = tf.cast(first, tf.float64)
-    size = tf.cast(tf.maximum(tf.size(first), 1), tf.float64)
-    sums = tf.stack([tf.reduce_sum(numbers) / tf.sqrt(size), tf.norm(numbers)])
+    is_exact = first.dtype.is_integer or first.dtype.is_bool
+    if is_exact:
+        # Sums that wrap around have no rounding, whatever their order.
+        numbers = tf.cast(first, tf.int64)
+        sums = tf.stack([tf.reduce_sum(numbers), tf.reduce_sum(numbers * numbers)])
+    else:
+        numbers = tf.cast(first, tf.float64)
+        size = tf.cast(tf.maximum(tf.size(first), 1), tf.float64)
+        sums = tf.stack([tf.reduce_sum(numbers) / tf.sqrt(size), tf.norm(numbers)])
     of_processes = process_group.all_gather(sums)
-    spread = tf.reduce_max(of_processes, 0) - tf.reduce_min(of_processes, 0)
-    tolerance = _TOLERANCE if first.dtype.is_floating else 0.0
-    is_close = spread <= tolerance * tf.reduce_min(of_processes[:, 1])
-    # Of numbers that are not finite the spread is none.
-    is_equal = tf.reduce_all(of_processes == of_processes[0], 0)
-    is_nan = tf.reduce_all(tf.math.is_nan(of_processes), 0)
-    check = assert_on_host(tf.reduce_all(is_close | is_equal | is_nan), message)
+    agree = tf.reduce_all(of_processes == of_processes[0], 0)
+    if not is_exact:
+        spread = tf.reduce_max(of_processes, 0) - tf.reduce_min(of_processes, 0)
+        agree |= spread <= _TOLERANCE * tf.reduce_min(of_processes[:, 1])
+        agree |= tf.reduce_all(tf.math.is_nan(of_processes), 0)
+    check = assert_on_host(tf.reduce_all(agree), message)
     with tf.control_dependencies([] if check is None else [check]):
         if not is_distributed(value):
             return tf.identity(value)

@@ -30,6 +30,8 @@ class AgreementTest(tf.test.TestCase, parameterized.TestCase):
         (np.nan, np.nan),
         (np.inf, np.inf),
         (7, 7),
+        (True, True),
+        (np.int64(2**62), np.int64(2**62)),
     )
     def test_equal_values_pass_up_to_rounding(self, *values):
         self.assertAllEqual(self.outcomes(values), values)
@@ -41,6 +43,7 @@ class AgreementTest(tf.test.TestCase, parameterized.TestCase):
         (np.inf, np.nan),
         (np.float64(1e100), np.float64(2e100)),
         (np.int64(10**9), np.int64(10**9 + 1)),
+        (np.int64(2**60), np.int64(2**60 + 1)),
     )
     def test_different_values_are_refused_on_all_processes(self, *values):
         self.assertEqual(self.outcomes(values), ["values differ"] * 2)
