@@ -59,9 +59,11 @@ class FirstStepTest(tf.test.TestCase):
         sgd = keras.optimizers.SGD
         with strategy.scope():
             model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
-            parts = keras.optimizers.OptimizerMap(sgd(0.5), {".*bias": sgd(0.25)})
-            optimizers = keras.optimizers.MultiOptimizer(parts), None
-        for optimizer, end in zip(optimizers, ("(now 0.25, 0.5)", "as it was given"), strict=True):
+            cases = [(None, "as it was given")]
+            if hasattr(keras.optimizers, "MultiOptimizer"):
+                parts = keras.optimizers.OptimizerMap(sgd(0.5), {".*bias": sgd(0.25)})
+                cases.append((keras.optimizers.MultiOptimizer(parts), "(now 0.25, 0.5)"))
+        for optimizer, end in cases:
             with strategy.scope():
                 model.compile(optimizer, "mse")
             note = FirstStep(strategy)

@@ -25,6 +25,9 @@ def scaled():
 
 
 def several():
+    if not hasattr(keras.optimizers, "MultiOptimizer"):
+        # As in older releases of Keras.
+        return momentum()
     parts = keras.optimizers.OptimizerMap(momentum(), {".*bias": momentum()})
     return keras.optimizers.MultiOptimizer(parts)
 
