@@ -143,6 +143,7 @@ class StructuredInputsTest(tf.test.TestCase, parameterized.TestCase):
     def test_models_on_one_replica_train_as_in_plain_keras(self, name):
         self.check(name, 1)
 
+    @pytest.mark.slow
     def test_none_among_inputs_trains_as_in_plain_keras_in_several_steps_a_call(self):
         self.check("none", 2, steps_per_execution=2)
 
