@@ -51,7 +51,10 @@ def atomic_directory(path: str | os.PathLike) -> Iterator[str]:
     try:
         try:
             opening.lock(descriptor)
-        except BlockingIOError:
+            # Before, another process may have finished and renamed the folder.
+            if not os.path.samestat(os.fstat(descriptor), os.lstat(partial)):
+                raise FileNotFoundError
+        except (BlockingIOError, FileNotFoundError):
             raise DataError(f"{path}: another process is writing this folder") from None
         try:
             _empty(partial)

@@ -183,6 +183,23 @@ class LocksTest(tf.test.TestCase):
         self.assertEqual(os.listdir(self.folder), ["x"])
         self.assertEqual(os.listdir(self.path), ["first"])
 
+    def test_a_folder_that_another_process_finished_before_the_lock_is_left_alone(self):
+        lock = opening.lock
+
+        def late(descriptor):
+            lock(descriptor)
+            os.rename(partial, self.path)
+            if is_new:
+                os.mkdir(partial)
+
+        partial = os.path.join(self.folder, ".x.partial")
+        for is_new in (False, True):
+            with mock.patch.object(opening, "lock", late):
+                with self.assertRaisesRegex(slim_data.DataError, "another process is writing"):
+                    with atomic_directory(self.path):
+                        pass
+            self.assertEqual(os.path.isdir(partial), is_new)
+
     def test_leftovers_in_a_folder_are_removed(self):
         leftover = pathlib.Path(self.folder, ".x.partial", "old")
         leftover.mkdir(parents=True)
