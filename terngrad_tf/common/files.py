@@ -43,13 +43,13 @@ def open_regular(path: PathLike) -> BinaryIO:
 def sync(path: PathLike) -> None:
     """Returns when a file's content, or a folder's list of files, would survive a power cut.
 
-    Some file systems, such as those of networks, cannot promise this for folders.
+    Without effect on file systems that cannot say so, such as some for folders.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
             raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     finally:
         os.close(descriptor)

@@ -1,10 +1,13 @@
-"""Files are replaced entirely or not at all."""
+"""Files are replaced entirely or not at all, and synced where that is possible."""
 
+import contextlib
+import errno
 import os
 import pathlib
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import pytest
 
@@ -56,6 +59,13 @@ class ReplacingTest(unittest.TestCase):
         with files.atomic_write(path):
             pass
         self.assertTrue(path.exists())
+
+    def test_file_systems_that_cannot_sync_a_folder_are_written_to(self):
+        for number, fails in ((errno.EINVAL, False), (errno.EIO, True)):
+            refusal = OSError(number, os.strerror(number))
+            with mock.patch.object(os, "fsync", side_effect=refusal):
+                with self.assertRaises(OSError) if fails else contextlib.nullcontext():
+                    files.sync(self.path.parent)
 
 
 if __name__ == "__main__":
