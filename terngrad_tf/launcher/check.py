@@ -20,6 +20,7 @@ from terngrad_tf.launcher.nodes import (
     explain_ssh,
     message_of,
     ssh_command,
+    starting,
 )
 
 _ANSWER_SECONDS = 20.0
@@ -75,17 +76,20 @@ class _Machine:
             command = [sys.executable, "-c", code]
         else:
             command = ssh_command(host, options, python, environment, "probe")
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            command,
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
-            # Shells greet in any encoding.
-            encoding="utf-8",
-            errors="replace",
-        )
-        self._lost = None
+        pipe, self._process, self._lost = subprocess.PIPE, None, None
+        try:
+            with starting(str(host)):
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=pipe,
+                    stdout=pipe,
+                    stderr=pipe,
+                    # Shells greet in any encoding.
+                    encoding="utf-8",
+                    errors="replace",
+                )
+        except LostError as error:
+            self._lost = error
 
     def ask(self, question):
         """Returns the answer; raises `LostError`, from then on always."""
@@ -125,8 +129,9 @@ class _Machine:
         raise LostError(f"{self.host}: {explain_ssh(status, last, self._python)}")
 
     def close(self):
-        with contextlib.suppress(OSError), self._process as process:
-            process.kill()
+        if self._process is not None:
+            with contextlib.suppress(OSError), self._process as process:
+                process.kill()
 
 
 def check(

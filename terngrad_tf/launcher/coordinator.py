@@ -3,6 +3,7 @@
 import concurrent.futures
 import dataclasses
 import functools
+import math
 import os
 import queue
 import signal
@@ -134,6 +135,8 @@ class Coordinator:
         # Size of shown lines that no agent was told.
         self._shown: dict[tuple[Node, int], int] = {}
         self._is_restart = False
+        # When to report a wait for machines, in `time.monotonic`.
+        self._report_from = math.inf
 
     def tell(self, number: int) -> None:
         """Records a received signal; for signal handlers."""
@@ -202,7 +205,8 @@ class Coordinator:
     def _open_all(self):
         """Opens all machines; continues without lost ones if enough are left."""
         closed = [node for node in self._nodes if node not in self._open]
-        deadline = time.monotonic() + self._plan.start_timeout
+        begin = time.monotonic()
+        deadline, self._report_from = begin + self._plan.start_timeout, begin + _PATIENCE_SECONDS
         is_first = not self._open
         while closed:
             errors = self._try_all(closed)
@@ -243,12 +247,11 @@ class Coordinator:
         for node in nodes:
             # Daemon threads: signals can end the wait.
             threading.Thread(target=open_node, args=(node,), daemon=True).start()
-        waiting, is_told = set(nodes), False
-        begin = time.monotonic()
+        waiting = set(nodes)
         while waiting:
             self._check_told()
-            if not is_told and time.monotonic() > begin + _PATIENCE_SECONDS:
-                is_told = True
+            if time.monotonic() > self._report_from:
+                self._report_from = math.inf
                 names = ", ".join(node.name for node in nodes if node in waiting)
                 self._report(f"waiting for {names}")
             try:

@@ -19,6 +19,7 @@ from terngrad_tf.launcher.nodes import (
     Node,
     SshNode,
     explain_ssh,
+    starting,
 )
 
 _NOT_COPIED = (".git", ".venv*", "__pycache__")
@@ -127,18 +128,19 @@ def copy_folder(host: Host, options: Sequence[str]) -> None:
     commands = ["mkdir", "-p", folder], ["tar", "-xzf", "-", "-C", folder]
     unpacked = " && ".join(map(shlex.join, commands))
     excluded = [f"--exclude={pattern}" for pattern in _NOT_COPIED]
-    packing = subprocess.Popen(
-        ["tar", "-czf", "-", *excluded, "-C", folder, "."], stdout=subprocess.PIPE
-    )
-    sending = subprocess.run(
-        ["ssh", "-o", "BatchMode=yes", *options, "--", host.ssh_target, unpacked],
-        stdin=packing.stdout,
-        stderr=subprocess.PIPE,
-        check=False,
-    )
-    if packing.stdout is not None:
-        packing.stdout.close()
-    if packing.wait() not in (0, _CHANGED) or sending.returncode:
+    with (
+        starting(str(host)),
+        subprocess.Popen(
+            ["tar", "-czf", "-", *excluded, "-C", folder, "."], stdout=subprocess.PIPE
+        ) as packing,
+    ):
+        sending = subprocess.run(
+            ["ssh", "-o", "BatchMode=yes", *options, "--", host.ssh_target, unpacked],
+            stdin=packing.stdout,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    if packing.returncode not in (0, _CHANGED) or sending.returncode:
         told = sending.stderr.decode("utf-8", "replace").strip().splitlines()
         why = told[-1] if told else "tar failed"
         if sending.returncode == ENDED_BY_SSH:

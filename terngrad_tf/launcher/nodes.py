@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from terngrad_tf.launcher.agent import HEARTBEAT_SECONDS, Agent
@@ -137,13 +137,11 @@ class SshNode:
 
     def open(self, events: "queue.SimpleQueue[Event]") -> None:
         """See `Node`."""
-        process = self._process = subprocess.Popen(
-            self._command(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        pipe = subprocess.PIPE
+        with starting(self.name):
+            process = self._process = subprocess.Popen(
+                self._command(), stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+            )
         answers: queue.SimpleQueue = queue.SimpleQueue()
         threading.Thread(target=self._read, args=(process, answers, events), daemon=True).start()
         try:
@@ -205,7 +203,7 @@ class SshNode:
         # Its Python or script may be missing, such as on a disk that is not mounted yet, or hang.
         quiet, limit = subprocess.DEVNULL, _CONNECT_SECONDS + SILENCE_SECONDS
         job = {**program, "processes": [{"port": port} for port in self._ports]}
-        with contextlib.suppress(LostError, subprocess.TimeoutExpired):
+        with contextlib.suppress(LostError, OSError, subprocess.TimeoutExpired):
             done = subprocess.run(
                 self._command(),
                 input=json.dumps({"check": job}).encode() + b"\n",
@@ -237,6 +235,16 @@ def ssh_command(
     variables = [f"{name}={value}" for name, value in environment.items()]
     remote = shlex.join(["env", *variables, python, "-c", code])
     return [*_SSH, *options, "--", host.ssh_target, f"exec {remote}"]
+
+
+@contextlib.contextmanager
+def starting(host: str) -> Iterator[None]:
+    """Context in which ssh starts; `LostError` if this machine cannot start it."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"this machine cannot start {error.filename}: {error.strerror}"
+        raise LostError(f"{host}: {reason}") from error
 
 
 def explain_ssh(status: int, last: str, python: str, is_connected: bool = False) -> str:

@@ -103,20 +103,40 @@ class WaitTest(unittest.TestCase):
         class Here(_Machine):
             sent = ()
 
-            def open(self, events):
-                events.put((self, {"told": signal.SIGTERM}))
-
             def send(self, message):
                 self.sent = (*self.sent, message)
 
         class There(_Machine):
             def open(self, events):
+                while here not in run._open:
+                    time.sleep(0.01)
+                events.put((here, {"told": signal.SIGTERM}))
                 time.sleep(300)
 
         here, plan = Here(0), Plan(command=["true"], folder="/")
-        status, line = Coordinator(plan, [here, There(0)], print, print).run()
+        run = Coordinator(plan, [here, There(0)], print, print)
+        status, line = run.run()
         self.assertEqual(status, 128 + signal.SIGTERM)
         self.assertEqual(here.sent, ({"over": [status, line]},))
+
+    def test_a_long_wait_is_reported_once_also_if_each_try_is_short(self):
+        reports, tries = [], iter(range(3))
+
+        class There(_Machine):
+            def open(self, events):
+                if not reports or next(tries, None) is not None:
+                    raise LostError("far: does not answer")
+
+        class Here(_Machine):
+            def address(self, slot):
+                return "here:2222"
+
+        plan = Plan(command=["true"], folder="/")
+        run = Coordinator(plan, [Here(0), There(0)], print, reports.append)
+        run._open = run._nodes[:1]
+        with mock.patch.multiple(coordinator, _RETRY_SECONDS=0.1, _PATIENCE_SECONDS=0.1):
+            run._open_all()
+        self.assertEqual(reports, ["waiting for far"])
 
     def test_a_machine_that_comes_back_when_processes_have_ended_restarts_nothing(self):
         class Here(_Machine):

@@ -118,6 +118,21 @@ class SshTest(unittest.TestCase):
         result = Coordinator(plan, [node], lambda *_: None, lambda _: None).run()
         self.assertEqual(result, (0, None))
 
+    def test_a_machine_without_ssh_says_so(self):
+        host, reason = Host("there"), "there: this machine cannot start ssh: No such file or direct"
+        node = SshNode(host, [2222], sys.executable, [], {})
+        plan = Plan(command=["true"], folder="/")
+        tar = shutil.which("tar")
+        self.write_program("tar", TAR.format(tar=tar))
+        with mock.patch.dict(os.environ, PATH=str(self.folder)):
+            status, line = Coordinator(plan, [node], print, print).run()
+            self.assertEqual((status, line), (2, f"{reason}ory"))
+            self.assertFalse(node.reaches({}))
+            found = check([host], 2222, sys.executable, [], {}, lambda line: None)
+            self.assertEqual(found.faults, [f"{reason}ory"])
+            with self.assertRaisesRegex(LostError, reason):
+                copy_folder(host, [])
+
     def test_a_connection_that_breaks_is_a_fault(self):
         self.write('(read -r line; echo "$line"; read -r line; echo "$line") |')
         found = check([Host("there")], 2222, sys.executable, [], {}, lambda line: None)
