@@ -100,15 +100,17 @@ class SshTest(unittest.TestCase):
         )
         node = SshNode(Host("there"), [port], sys.executable, [], {})
 
+        opened = []
+
         def cut():
             while not mark.exists():
                 time.sleep(0.05)
             # Unnoticed here: the connection ends on this side first.
             node._process.stdin.close()
-            node._events.put((node, {"lost": "there: the connection broke"}))
+            opened[0].put((node, {"lost": "there: the connection broke"}))
 
         def open_node(events):
-            node._events = events
+            opened.append(events)
             SshNode.open(node, events)
 
         node.open = open_node
