@@ -22,7 +22,8 @@ ALONE = (
     "embeddings --text=TEXT --seeds=1 --epochs=1 --json=FOLDER/embeddings.json"
     " --ways=float --ways='ternary, default'",
     "emulation --net=lenet --replicas=1,2 --batch_sizes=16 --steps=2 --rounds=1",
-    "emulation --net=lenet --replicas=1 --batch_sizes=16 --steps=2 --rounds=1 --processes=2 --rotate=false",
+    "emulation --net=lenet --replicas=1 --batch_sizes=16 --steps=2 --rounds=1 --processes=2"
+    " --rotate=false",
     "fidelity --raw_dir=RAW --folder=FOLDER/fidelity --images=256 --epochs=1 --seeds=1"
     " --tables=workers --tables=kinds --tables=batches --tables=precisions"
     " --optimizers=Adam --nets=small_cnn --workers=2 --kinds=embeddings --batches=32"
