@@ -76,9 +76,6 @@ def drawn(num_replicas, function, steps=2, compiled=True):
     keras.utils.clear_session()
     keras.utils.set_random_seed(7)
     strategy = TernGradStrategy(num_replicas) if num_replicas else tf.distribute.get_strategy()
-    with strategy.scope():
-        # Makes Keras' global generator before replicas draw from it.
-        keras.random.uniform([])
     dataset = tf.data.Dataset.from_tensors(tf.ones([EXAMPLES, 32])).repeat(steps)
     step = lambda batch: strategy.run(function, args=(batch,))  # noqa: E731
     step = tf.function(step) if compiled else step

@@ -86,6 +86,7 @@ class AgreementTest(tf.test.TestCase):
             ("weights that a callback disturbed", "0.5"),
             ("local steps", "0.001"),
             ("accumulated gradients", "0.01"),
+            ("variables that a step made", "5.0"),
         ):
             reported = [next(line for line in own if line.startswith(f"{what}: ")) for own in lines]
             self.assertEqual(reported[0], reported[1])

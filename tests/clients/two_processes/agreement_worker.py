@@ -198,6 +198,7 @@ def accepted(strategy, own, folder):
     accumulated = build(strategy, sgd(gradient_accumulation_steps=3, use_ema=True))
     fit(accumulated, epochs=2)
     print_state(strategy, accumulated, "accumulated gradients")
+    print_made(strategy, own(5.0, 7.0))
 
 
 def print_state(strategy, model, what, *numbers):
@@ -207,6 +208,24 @@ def print_state(strategy, model, what, *numbers):
     rate = float(np.asarray(model.optimizer.learning_rate))
     numbers = [f"{number:.6g}" for number in (rate, *numbers)]
     print(what, hashlib.sha256(weights).hexdigest()[:8], *numbers, sep=": ", flush=True)
+
+
+def print_made(strategy, value):
+    """Prints two variables that a step makes, a weight and a statistic, and its value of both."""
+    made = []
+
+    @tf.function
+    def step():
+        def replica():
+            if not made:
+                made.append(tf.Variable(value))
+                made.append(tf.Variable(lambda: tf.random.normal([]) + value, trainable=False))
+            return [variable.read_value() for variable in made]
+
+        return strategy.run(replica)
+
+    weight, statistic = (float(number) for number in step())
+    print("variables that a step made", statistic, weight, sep=": ", flush=True)
 
 
 def main():

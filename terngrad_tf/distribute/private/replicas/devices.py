@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_utils, values
 from tensorflow.python.eager import context, lift_to_graph
-from tensorflow.python.framework import ops
+from tensorflow.python.framework import auto_control_deps_utils, func_graph, ops
+from tensorflow.python.trackable import base as trackable
 
 
 def devices_are_initialized() -> bool:
@@ -61,27 +62,65 @@ def are_of_same_tensors(parts: Sequence[Any]) -> bool:
     )
 
 
-def value_outside_functions(initial_value: Any) -> Any:
-    """Returns the value of a tensor of a function under construction, if it needs no arguments.
+def value_outside_functions(initial_value: Any, dtype: Any = None) -> Any:
+    """Returns a variable's initial value as an array, if a function is under construction.
 
     Without a strategy, `tf.Variable(tf.zeros([3]))` works in `build`, which Keras calls while it
     traces a step. Strategies also build models in graphs that never run.
+
+    Args:
+        initial_value: the value, or a callable without arguments that returns the value.
+        dtype: type of the value; None: the value's own.
+
+    Returns:
+        The value itself if no function is under construction. A symbolic tensor if the value
+        depends on the function's arguments, or on a variable that the function wrote before.
     """
-    is_symbolic = isinstance(initial_value, tf.Tensor) and not isinstance(
-        initial_value, ops.EagerTensor
-    )
-    if not is_symbolic or not ops.executing_eagerly_outside_functions():
+    if not ops.inside_function() or not ops.executing_eagerly_outside_functions():
         return initial_value
+    stubbed: typing.Any = trackable  # stubs of TensorFlow lack the class
+    if isinstance(initial_value, stubbed.CheckpointInitialValueCallable):
+        return initial_value
+    value = initial_value() if callable(initial_value) else initial_value
+    value = tf.convert_to_tensor(value, dtype=dtype)
+    if not is_symbolic(value):
+        return value
+    constant = tf.get_static_value(value)
+    if constant is not None:
+        return constant
 
     def lifted():
+        sources = [
+            captured
+            for tensor, captured in value.graph.captures
+            if isinstance(tensor, ops.EagerTensor) and not _is_written(tensor, value.graph)
+        ]
         graph = ops.get_default_graph()
-        return lift_to_graph.lift_to_graph([initial_value], graph)[initial_value]
+        return lift_to_graph.lift_to_graph([value], graph, sources, handle_captures=True)[value]
 
     try:
         with tf.init_scope():
             return tf.function(lifted, autograph=False)().numpy()
     except lift_to_graph.UnliftableError:
-        return initial_value
+        return value
+
+
+def _is_written(handle, graph):
+    """Returns True if a function under construction may write to the variable of a handle."""
+    while isinstance(graph, func_graph.FuncGraph):
+        for tensor, captured in graph.captures:
+            if tensor is handle and any(
+                captured in auto_control_deps_utils.get_read_write_resource_inputs(operation)[1]
+                for operation in captured.consumers()
+            ):
+                return True
+        graph = graph.outer_graph
+    return False
+
+
+def is_symbolic(value: Any) -> bool:
+    """Returns True if a value is a tensor of a function under construction."""
+    return isinstance(value, tf.Tensor) and not isinstance(value, ops.EagerTensor)
 
 
 def is_distributed(value: Any) -> bool:

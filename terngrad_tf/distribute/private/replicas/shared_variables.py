@@ -20,6 +20,7 @@ from terngrad_tf.distribute.private.replicas.aggregation import (
 from terngrad_tf.distribute.private.replicas.agreement import agreed_by_processes
 from terngrad_tf.distribute.private.replicas.devices import (
     are_of_same_tensors,
+    is_symbolic,
     value_outside_functions,
 )
 from terngrad_tf.distribute.private.replicas.merging import merge
@@ -45,7 +46,21 @@ class SharedVariables(LocalReplicas):
         self._all_devices = devices
 
     def _create_variable(self, next_creator, **kwargs):
-        variable = self._create_components(next_creator, **kwargs)
+        initial_value = value_outside_functions(kwargs.get("initial_value"), kwargs.get("dtype"))
+        kwargs["initial_value"] = initial_value
+        # A step that makes a variable would assign initial values to the copies while it runs.
+        # Replicas write to their copies then, and TensorFlow cannot order these writes: each
+        # replica's part of the step takes the copies as several arguments.
+        is_known = not callable(initial_value) and not is_symbolic(initial_value)
+        with tf.init_scope() if is_known else contextlib.nullcontext():
+            variable = self._create_components(next_creator, **kwargs)
+        if is_symbolic(initial_value) and len({id(copy) for copy in variable.values}) > 1:
+            raise ValueError(
+                f"A step made the variable {variable.name.removesuffix(':0')!r} with an initial "
+                "value that depends on the step's arguments, or on a variable that the step wrote "
+                "before. Replicas have their own copies of the new variable, which may then "
+                f"differ. Make it before the step. Received: initial_value={initial_value}"
+            )
         for component in variable.values:
             # Replicas find their own copy by it. TensorFlow sets it on the component instead if a
             # function that is being traced makes the variable.
@@ -53,7 +68,6 @@ class SharedVariables(LocalReplicas):
         return variable
 
     def _create_components(self, next_creator, **kwargs):
-        kwargs["initial_value"] = value_outside_functions(kwargs.get("initial_value"))
         # Optimizer slots are created beside their variable, one per device.
         is_slot = kwargs.pop("colocate_with", None) is not None
         on_read = kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ

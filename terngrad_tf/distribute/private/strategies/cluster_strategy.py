@@ -96,8 +96,8 @@ class TernGradClusterExtended(
         """Returns the name of this process's CPU device."""
         return device_util.canonicalize(f"{self._worker_device}/device:CPU:0")
 
-    def _create_variable(self, next_creator, **kwargs):
-        variable = super()._create_variable(next_creator, **kwargs)
+    def _create_components(self, next_creator, **kwargs):
+        variable = super()._create_components(next_creator, **kwargs)
         # Replicas' own copies stay different.
         if (
             self._has_own_initial_values()
