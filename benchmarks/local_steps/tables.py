@@ -8,11 +8,13 @@ from benchmarks.fidelity import tables
 BASELINE = "every step, float"
 _TERNARY = {"grad_bits": 1, "clip_factor": 2.5, "quantize_logits": True}
 _FOUR_BITS = {"grad_bits": 4, "clip_factor": "auto", "quantize_logits": True}
+_ROTATED = {"rotate": True, "quantize_logits": True}
 # (name, options of a run)
 WAYS = {
     BASELINE: {"grad_bits": 32},
     "every step, ternary": _TERNARY,
     "every step, 4-bit": _FOUR_BITS,
+    "every step, rotated ternary": {"grad_bits": 1, **_ROTATED},
     **{
         f"every {steps} steps, {name}": {"sync_every": steps, **options}
         for steps in (8, 32, 128)
@@ -20,6 +22,8 @@ WAYS = {
             ("float", {"grad_bits": 32}),
             ("ternary", _TERNARY),
             ("4-bit", _FOUR_BITS),
+            ("rotated ternary", {"grad_bits": 1, **_ROTATED}),
+            ("rotated 4-bit", {"grad_bits": 4, **_ROTATED}),
         )
     },
     "every 32 steps, ternary, auto": {"sync_every": 32, **_TERNARY, "clip_factor": "auto"},

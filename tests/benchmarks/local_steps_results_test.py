@@ -38,18 +38,19 @@ class TableTest(unittest.TestCase):
 
 class PageTest(unittest.TestCase):
     def test_page_shows_the_figures_of_the_runs(self):
-        path = ROOT / "benchmarks/results/local_steps.jsonl"
         studies = collections.defaultdict(list)
-        for line in path.read_text(encoding="utf-8").splitlines():
-            found = json.loads(line)
-            study = [found.get(key) for key in ("net", "replicas", "epochs", "optimizer")]
-            studies[tuple(study)].append(found)
+        for name in ("local_steps", "local_steps_rotated"):
+            path = ROOT / f"benchmarks/results/{name}.jsonl"
+            for line in path.read_text(encoding="utf-8").splitlines():
+                found = json.loads(line)
+                study = [found.get(key) for key in ("net", "replicas", "epochs", "optimizer")]
+                studies[(name, *study)].append(found)
         for study, runs in studies.items():
             keys = [(found["way"], found["rate"], found["seed"]) for found in runs]
             self.assertEqual(len(keys), len(set(keys)), study)
         page = (ROOT / "docs/results/local_steps.md").read_text(encoding="utf-8")
         shown = re.findall(r"^\| exchange \| inner rate \|.*?(?=\n\n)", page, re.M | re.S)
-        self.assertGreaterEqual(len(shown), 3)
+        self.assertGreaterEqual(len(shown), 4)
         found = [tables.table(runs) for runs in studies.values()]
         for table in shown:
             self.assertIn(table, found)
