@@ -8,6 +8,7 @@ from keras import layers
 from tests.clients.comparison import fit, numbers, weights
 
 BATCH = 8
+WORDS = np.random.default_rng(0).integers(0, 12, (16, 4))
 
 
 def optimizers():
@@ -25,7 +26,7 @@ def words(seed=0):
     return tf.SparseTensor(np.int64(indices), numbers(len(indices), seed=seed), [16, 12])
 
 
-def train(strategy, make, *inputs):
+def train(strategy, make, *inputs, has_known_batches=False):
     """Trains `make()` with each optimizer on batches of 8 of 16 examples."""
     results = {}
     for name in optimizers():
@@ -35,7 +36,8 @@ def train(strategy, make, *inputs):
             model = make()
             model.compile(optimizers()[name], "mse")
         x = inputs[0] if len(inputs) == 1 else inputs
-        data = tf.data.Dataset.from_tensor_slices((x, numbers(16, 1))).batch(BATCH)
+        data = tf.data.Dataset.from_tensor_slices((x, numbers(16, 1)))
+        data = data.batch(BATCH, drop_remainder=has_known_batches)
         results[name] = fit(model, data, batch_size=None)
     return results
 
@@ -76,7 +78,7 @@ def embeddings_of_words_that_repeat(strategy):
         embedded = layers.GlobalAveragePooling1D()(layers.Embedding(12, 3)(x))
         return keras.Model(x, layers.Dense(1)(embedded))
 
-    return train(strategy, make, np.random.default_rng(0).integers(0, 12, (16, 4)))
+    return train(strategy, make, WORDS)
 
 
 def embeddings_of_words_that_repeat_in_other_examples(strategy):
@@ -87,6 +89,50 @@ def embeddings_of_words_that_repeat_in_other_examples(strategy):
         return keras.Model(x, layers.Dense(1)(layers.Flatten()(layers.Embedding(12, 3)(x))))
 
     return train(strategy, make, np.int32([[0], [1], [2], [3], [0], [1], [2], [4]] * 2))
+
+
+class _Embedded(layers.Layer):
+    """Embeds ids that `ids`, a function of the inputs, returns; the first axis may be 1."""
+
+    def __init__(self, ids):
+        super().__init__()
+        self.ids = ids
+        self.embedding = layers.Embedding(12, 3)
+
+    def call(self, x):
+        return sum(
+            keras.ops.mean(self.embedding(ids), axis=1, keepdims=True) for ids in self.ids(x)
+        )
+
+
+def _model_of_ids(ids):
+    def make():
+        x = layers.Input((4,), dtype="int32")
+        scale = layers.Dense(1)(keras.ops.cast(x, "float32"))
+        embedded = layers.Multiply()([_Embedded(ids)(x)[:, 0], scale])
+        return keras.Model(x, layers.Dense(1)(embedded))
+
+    return make
+
+
+def embeddings_of_positions(strategy):
+    """All examples have the same rows, as in vision transformers; one row repeats."""
+    positions = np.int32([[0, 1, 2, 2, 3]])
+    make = _model_of_ids(lambda x: [keras.ops.arange(4)[None], tf.constant(positions)])
+    return train(strategy, make, WORDS)
+
+
+def embeddings_of_words_and_positions(strategy):
+    return train(strategy, _model_of_ids(lambda x: [x, keras.ops.arange(4)[None], x]), WORDS)
+
+
+def embeddings_of_positions_of_each_example(strategy):
+    """Each example has rows of its own, although their ids are constants."""
+
+    def ids(x):
+        return [keras.ops.tile(keras.ops.arange(4)[None], (keras.ops.shape(x)[0], 1))]
+
+    return train(strategy, _model_of_ids(ids), WORDS, has_known_batches=True)
 
 
 def loop(strategy, optimizer, make, call):
@@ -140,6 +186,9 @@ PROGRAMS = [
     sparse_inputs_and_synchronized_batch_norm,
     embeddings_of_words_that_repeat,
     embeddings_of_words_that_repeat_in_other_examples,
+    embeddings_of_positions,
+    embeddings_of_words_and_positions,
+    embeddings_of_positions_of_each_example,
     loop_with_accumulation,
     weighted_means_of_embeddings,
 ]

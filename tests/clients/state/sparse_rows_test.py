@@ -14,7 +14,11 @@ class SparseRowsTest(ClientTest):
     @pytest.mark.slow
     def test_a_sparse_layer_and_an_embedding_compute_the_same_on_two_replicas(self):
         self.assert_same_without_strategy(
-            [cases.dense_layer_of_sparse_inputs, cases.loop_with_accumulation]
+            [
+                cases.dense_layer_of_sparse_inputs,
+                cases.embeddings_of_positions,
+                cases.loop_with_accumulation,
+            ]
         )
 
 

@@ -23,8 +23,8 @@ from terngrad_tf.distribute.private.keras.loss_scale import warn_of_scale
 from terngrad_tf.distribute.private.keras.rounding_noise import clipped_share, with_noise
 from terngrad_tf.distribute.private.keras.second_moments import takes_orthogonal_steps
 from terngrad_tf.distribute.private.keras.sparse_rows import (
-    num_lookups,
-    separate_lookups,
+    must_be_summed,
+    separate_rows,
     sum_rows,
     with_static_shape,
 )
@@ -212,9 +212,9 @@ def _reduce_with_op(stock, self, grads_and_vars):
     paths = [all_paths[index] for index in indices]
     gradients = op.as_exchanged([g for g, _ in kept])
     num_rows = [
-        v.shape[0] if num_lookups(g) else 0 for g, (_, v) in zip(gradients, kept, strict=True)
+        v.shape[0] if must_be_summed(g) else 0 for g, (_, v) in zip(gradients, kept, strict=True)
     ]
-    gradients = [separate_lookups(g, n) for g, n in zip(gradients, num_rows, strict=True)]
+    gradients = [separate_rows(g, n) if n else g for g, n in zip(gradients, num_rows, strict=True)]
     shapes = [variable.shape for _, variable in kept]
     # Copies, which `reduce` must not get: gradients made outside replicas count once.
     own = [*map(with_static_shape, gradients, shapes)]

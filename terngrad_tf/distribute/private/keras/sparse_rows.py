@@ -2,10 +2,12 @@
 
 TensorFlow concatenates rows of `tf.IndexedSlices`, and Keras optimizers square and clip each row
 separately. A lookup of sparse ids (`tf.nn.embedding_lookup_sparse`, a dense layer of a
-`tf.SparseTensor`) gives distinct rows; rows of several replicas must be summed. Other lookups
-(`keras.layers.Embedding`) give one row per id, with any number of replicas.
+`tf.SparseTensor`) gives distinct rows; rows of several replicas must be summed. So must rows of the
+same ids on all replicas (embeddings of positions, which do not depend on examples). Other lookups
+(`keras.layers.Embedding` of words) give one row per id, with any number of replicas.
 """
 
+import enum
 from typing import Any
 
 import tensorflow as tf
@@ -17,11 +19,20 @@ from terngrad_tf.distribute.private.replicas.devices import (
     mirrored,
     per_replica,
 )
+from terngrad_tf.distribute.private.replicas.replica_data import differs, example_counts
 from terngrad_tf.distribute.steps.slices import distinct_rows
 
 # Operations that make positions unique, and that keep them in order.
 _UNIQUE = ("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2")
 _SAME_ORDER = ("Identity", "Reshape", "Cast")
+
+
+class _Rows(enum.Enum):
+    """Which rows of a lookup are one row without a strategy."""
+
+    DISTINCT = enum.auto()  # those of one position
+    SAME = enum.auto()  # the first of all replicas, the second of all replicas, ...
+    OWN = enum.auto()  # none
 
 
 def with_static_shape(gradient: Any, shape: tf.TensorShape) -> Any:
@@ -41,30 +52,45 @@ def with_static_shape(gradient: Any, shape: tf.TensorShape) -> Any:
     return per_replica(parts) if is_distributed(gradient) else parts[0]
 
 
-def num_lookups(gradient: Any) -> int:
-    """Returns the number of lookups, each of distinct rows, in a replica's gradient.
+def must_be_summed(gradient: Any) -> bool:
+    """Returns True if rows of a replica's gradient must be summed with those of other replicas.
 
-    0 if rows may occur more than once, and in eager code, which hides the lookups.
+    False in eager code, which hides the lookups.
     """
-    return len(_lookups(gradient) or ())
+    return any(kind is not _Rows.OWN for _, kind in _lookups(gradient))
 
 
-def separate_lookups(gradient: Any, num_rows: int) -> Any:
-    """Gives the same row of different lookups different positions, for `sum_rows`.
+def separate_rows(gradient: Any, num_rows: int) -> Any:
+    """Gives rows that must not be summed different positions, for `sum_rows`.
 
     `num_rows` counts the weight's rows.
     """
-    lookups = _lookups(gradient) or ()
-    if len(lookups) < 2:
+    lookups = _lookups(gradient)
+    if [kind for _, kind in lookups] == [_Rows.DISTINCT]:
         return gradient
-    lengths = [tf.size(positions) for positions in lookups]
-    number = tf.repeat(tf.range(len(lookups), dtype=tf.int64), lengths)
+    places = [tf.range(tf.size(ids, tf.int64)) for ids, _ in lookups]
+    replicas = tf.distribute.get_replica_context()
+    # Rows of one number and position are summed. All replicas use the numbers below `free`.
+    numbers, free = {}, tf.constant(0, tf.int64)
+    for at, (_, kind) in enumerate(lookups):
+        if kind is _Rows.DISTINCT:
+            numbers[at] = free + tf.zeros_like(places[at])
+            free += 1
+        elif kind is _Rows.SAME:
+            numbers[at] = free + places[at]
+            free += tf.size(places[at], tf.int64)
+    free += tf.cast(replicas.replica_id_in_sync_group, tf.int64)
+    for at, (_, kind) in enumerate(lookups):
+        if kind is _Rows.OWN:
+            numbers[at] = free + places[at] * replicas.num_replicas_in_sync
+            free += tf.size(places[at], tf.int64) * replicas.num_replicas_in_sync
+    number = tf.concat([numbers[at] for at in range(len(lookups))], 0)
     positions = tf.cast(gradient.indices, tf.int64) + number * num_rows
     return tf.IndexedSlices(gradient.values, positions, gradient.dense_shape)
 
 
 def sum_rows(strategy: tf.distribute.Strategy, value: Any, num_rows: int) -> Any:
-    """Sums rows with the same position and undoes `separate_lookups`; cross-replica.
+    """Sums rows with the same position and undoes `separate_rows`; cross-replica.
 
     Args:
         value: `tf.IndexedSlices` on each device, with the rows of all replicas.
@@ -80,26 +106,36 @@ def sum_rows(strategy: tf.distribute.Strategy, value: Any, num_rows: int) -> Any
 
 
 def _lookups(gradient):
-    """Returns the positions of each lookup's rows, in the gradient's order; None if unknown."""
+    """Returns [(ids, which rows are one row)] of the lookups, in the gradient's order."""
     if not isinstance(gradient, tf.IndexedSlices) or tf.executing_eagerly():
-        return None
+        return []
+    strategy = tf.distribute.get_strategy()
+    group = getattr(strategy.extended, "process_group", None)
     lookups = []
     # A stack: the last part is pushed first.
     pending = [gradient.indices]
     while pending:
-        tensor = _captured(pending.pop())
-        if not tf.is_symbolic_tensor(tensor):
-            return None
-        if tensor.op.type in _UNIQUE and tensor.value_index == 0:
-            lookups.append(tensor)
-        elif tensor.op.type in _SAME_ORDER:
-            pending.append(tensor.op.inputs[0])
-        elif tensor.op.type == "ConcatV2":
-            *parts, _ = tensor.op.inputs
+        ids = pending.pop()
+        source = _captured(ids)
+        operation = source.op if tf.is_symbolic_tensor(source) else None
+        if operation is not None and operation.type in _SAME_ORDER:
+            pending.append(operation.inputs[0])
+        elif operation is not None and operation.type == "ConcatV2":
+            *parts, _ = operation.inputs
             pending += reversed(parts)
+        elif operation is not None and operation.type in _UNIQUE and source.value_index == 0:
+            lookups.append((source, _Rows.DISTINCT))
+        elif differs(source, group) or _has_row_per_example(source, gradient, group):
+            lookups.append((source, _Rows.OWN))
         else:
-            return None
+            lookups.append((source, _Rows.SAME))
     return lookups
+
+
+def _has_row_per_example(ids, gradient, group):
+    """Returns True if constant ids `[examples, ...]` are those of a known number of examples."""
+    rank = ids.shape.rank
+    return rank is None or (rank > 1 and ids.shape[0] in example_counts(gradient.values, group))
 
 
 def _captured(tensor):

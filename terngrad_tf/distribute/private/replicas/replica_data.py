@@ -74,6 +74,17 @@ def is_mean_of_examples(tensor: tf.Tensor) -> bool:
     return _is_sum_of_examples(numerator) and _is_sum_of_examples(denominator)
 
 
+def example_counts(tensor: tf.Tensor, process_group: Any) -> set[int]:
+    """Returns the first dimensions, if known and not 1, of the replica's own sources of a tensor.
+
+    Args:
+        tensor: tensor of the graph of the replicas' function.
+        process_group: as in `differs`.
+    """
+    sources = _own_sources(tensor, process_group, but_for_means=False)
+    return {source.shape[0] for source in sources if source.shape.rank} - {None, 1}
+
+
 def is_sum_of_own_examples(tensor: tf.Tensor, process_group: Any) -> bool:
     """Returns True for a sum over a replica's examples, none of them a mean over examples.
 
