@@ -105,10 +105,10 @@ class _Embedded(layers.Layer):
         )
 
 
-def _model_of_ids(ids):
+def _model_of_ids(ids, length=4):
     def make():
-        x = layers.Input((4,), dtype="int32")
-        scale = layers.Dense(1)(keras.ops.cast(x, "float32"))
+        x = layers.Input((length,), dtype="int32")
+        scale = keras.ops.mean(keras.ops.cast(x, "float32"), axis=1, keepdims=True)
         embedded = layers.Multiply()([_Embedded(ids)(x)[:, 0], scale])
         return keras.Model(x, layers.Dense(1)(embedded))
 
@@ -120,6 +120,16 @@ def embeddings_of_positions(strategy):
     positions = np.int32([[0, 1, 2, 2, 3]])
     make = _model_of_ids(lambda x: [keras.ops.arange(4)[None], tf.constant(positions)])
     return train(strategy, make, WORDS)
+
+
+def embeddings_of_positions_in_texts(strategy):
+    """As of positions, in texts of unknown length."""
+
+    def ids(x):
+        positions = keras.ops.arange(keras.ops.shape(x)[-1])
+        return [positions[None], keras.ops.flip(positions)[None], x]
+
+    return train(strategy, _model_of_ids(ids, length=None), WORDS)
 
 
 def embeddings_of_words_and_positions(strategy):
@@ -187,6 +197,7 @@ PROGRAMS = [
     embeddings_of_words_that_repeat,
     embeddings_of_words_that_repeat_in_other_examples,
     embeddings_of_positions,
+    embeddings_of_positions_in_texts,
     embeddings_of_words_and_positions,
     embeddings_of_positions_of_each_example,
     loop_with_accumulation,

@@ -67,6 +67,7 @@ class StateClusterTest(ClientTest):
         for program in (
             sparse_rows_cases.dense_layer_of_sparse_inputs,
             sparse_rows_cases.weighted_means_of_embeddings,
+            sparse_rows_cases.embeddings_of_positions_in_texts,
         ):
             for position, value in enumerate(keras.tree.flatten(program(plain))):
                 key = f"{program.__name__}/{position}"

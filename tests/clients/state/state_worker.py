@@ -56,6 +56,7 @@ def rows(config):
     programs = (
         sparse_rows_cases.dense_layer_of_sparse_inputs,
         sparse_rows_cases.weighted_means_of_embeddings,
+        sparse_rows_cases.embeddings_of_positions_in_texts,
     )
     results = {}
     for program in programs:

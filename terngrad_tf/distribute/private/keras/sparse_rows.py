@@ -8,6 +8,7 @@ same ids on all replicas (embeddings of positions, which do not depend on exampl
 """
 
 import enum
+import itertools
 from typing import Any
 
 import tensorflow as tf
@@ -68,23 +69,20 @@ def separate_rows(gradient: Any, num_rows: int) -> Any:
     lookups = _lookups(gradient)
     if [kind for _, kind in lookups] == [_Rows.DISTINCT]:
         return gradient
-    places = [tf.range(tf.size(ids, tf.int64)) for ids, _ in lookups]
     replicas = tf.distribute.get_replica_context()
-    # Rows of one number and position are summed. All replicas use the numbers below `free`.
-    numbers, free = {}, tf.constant(0, tf.int64)
-    for at, (_, kind) in enumerate(lookups):
-        if kind is _Rows.DISTINCT:
-            numbers[at] = free + tf.zeros_like(places[at])
-            free += 1
-        elif kind is _Rows.SAME:
-            numbers[at] = free + places[at]
-            free += tf.size(places[at], tf.int64)
-    free += tf.cast(replicas.replica_id_in_sync_group, tf.int64)
-    for at, (_, kind) in enumerate(lookups):
+    # Rows of one number and position are summed. A lookup has the numbers of its remainder: `OWN`
+    # ones have a remainder for each replica.
+    widths = [replicas.num_replicas_in_sync if k is _Rows.OWN else 1 for _, k in lookups]
+    numbers = []
+    for (ids, kind), end in zip(lookups, itertools.accumulate(widths), strict=True):
+        place = tf.range(tf.size(ids, tf.int64))
+        remainder = tf.constant(end - 1, tf.int64)
         if kind is _Rows.OWN:
-            numbers[at] = free + places[at] * replicas.num_replicas_in_sync
-            free += tf.size(places[at], tf.int64) * replicas.num_replicas_in_sync
-    number = tf.concat([numbers[at] for at in range(len(lookups))], 0)
+            remainder -= tf.cast(replicas.replica_id_in_sync_group, tf.int64)
+        if kind is _Rows.DISTINCT:
+            place = tf.zeros_like(place)
+        numbers.append(place * sum(widths) + remainder)
+    number = tf.concat(numbers, 0)
     positions = tf.cast(gradient.indices, tf.int64) + number * num_rows
     return tf.IndexedSlices(gradient.values, positions, gradient.dense_shape)
 
@@ -120,12 +118,12 @@ def _lookups(gradient):
         operation = source.op if tf.is_symbolic_tensor(source) else None
         if operation is not None and operation.type in _SAME_ORDER:
             pending.append(operation.inputs[0])
-        elif operation is not None and operation.type == "ConcatV2":
+        elif operation is not None and operation.type == "ConcatV2" and source.shape.rank == 1:
             *parts, _ = operation.inputs
             pending += reversed(parts)
         elif operation is not None and operation.type in _UNIQUE and source.value_index == 0:
             lookups.append((source, _Rows.DISTINCT))
-        elif differs(source, group) or _has_row_per_example(source, gradient, group):
+        elif differs(source, group, but_for_lengths=True) or _has_row_per_example(source, gradient, group):
             lookups.append((source, _Rows.OWN))
         else:
             lookups.append((source, _Rows.SAME))

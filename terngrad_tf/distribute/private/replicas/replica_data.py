@@ -15,7 +15,9 @@ _CALLS = ("If", "StatefulPartitionedCall", "While", "ReadVariableOp", "ResourceG
 _SAME_VALUES = ("Cast", "EnsureShape", "Identity", "Reshape", "Squeeze")
 
 
-def differs(value: Any, process_group: Any, *, but_for_means: bool = False) -> bool:
+def differs(
+    value: Any, process_group: Any, *, but_for_means: bool = False, but_for_lengths: bool = False
+) -> bool:
     """Returns True if a replica's value may differ from another replica's.
 
     Constants, values computed from weights, and values that replicas reduced or gathered are equal.
@@ -25,11 +27,15 @@ def differs(value: Any, process_group: Any, *, but_for_means: bool = False) -> b
         process_group: None for one process, whose replicas share all outside values.
         but_for_means: True if means over a replica's examples count as equal: the mean over
             replicas is right for values linear in them, as exponential averages are.
+        but_for_lengths: True if lengths of a replica's examples count as equal.
     """
-    return next(_own_sources(value, process_group, but_for_means), None) is not None
+    sources = _own_sources(value, process_group, but_for_means, but_for_lengths)
+    return next(sources, None) is not None
 
 
-def _own_sources(value: Any, process_group: Any, but_for_means: bool) -> Iterator[tf.Tensor]:
+def _own_sources(
+    value: Any, process_group: Any, but_for_means: bool, but_for_lengths: bool = False
+) -> Iterator[tf.Tensor]:
     """Yields the tensors by which a replica's value may differ: see `differs`."""
     if isinstance(value, tf.Variable | values.DistributedValues):
         value = tf.convert_to_tensor(value)
@@ -44,6 +50,8 @@ def _own_sources(value: Any, process_group: Any, but_for_means: bool) -> Iterato
             continue
         seen.add(id(tensor))
         if replicas.is_shared_tensor(tensor) or (but_for_means and is_mean_of_examples(tensor)):
+            continue
+        if but_for_lengths and _is_length_of_examples(tensor.op):
             continue
         if replicas.is_own_tensor(tensor):
             yield tensor
@@ -106,6 +114,14 @@ def _is_sum_of_examples(tensor):
     while tensor.op.type in (*_SAME_VALUES, "AddV2", "Maximum"):
         tensor = tensor.op.inputs[0]
     return tensor.op.type == "Sum" and _reduces_first_axis(tensor.op)
+
+
+def _is_length_of_examples(op):
+    """Returns True for the length of a tensor's axis, but for the first."""
+    if op.type != "StridedSlice" or op.inputs[0].op.type != "Shape":
+        return False
+    axis, rank = tf.get_static_value(op.inputs[1]), op.inputs[0].shape[0]
+    return axis is not None and rank is not None and bool((axis % rank).all())
 
 
 def _reduces_first_axis(op):
