@@ -252,6 +252,36 @@ def regression(strategy, *inputs):
     return fit(model, numbers(40, 3), numbers(40, 1))
 
 
+class Reporter(keras.Model):
+    """Returns the results of all its metrics, of which one holds those that `compile` gets."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = layers.Dense(1)
+
+    def call(self, x):
+        return self.net(x)
+
+    def train_step(self, data):
+        x, y, *_ = data
+        with tf.GradientTape() as tape:
+            prediction = self(x)
+            loss = self.compute_loss(y=y, y_pred=prediction)
+        step(self.optimizer, tape, loss, self.trainable_weights)
+        for metric in self.metrics:
+            metric.update_state(*((loss,) if metric.name == "loss" else (y, prediction)))
+        return {metric.name: metric.result() for metric in self.metrics}
+
+
+def metrics_of_compile(strategy):
+    with strategy.scope():
+        model = Reporter()
+        model.compile("sgd", "mse", metrics=["mae", "mse"])
+    results = fit(model, numbers(32, 3), numbers(32, 1), batch_size=9)
+    batch = model.train_on_batch(numbers(9, 3), numbers(9, 1), return_dict=True)
+    return results, batch
+
+
 PROGRAMS = [
     autoencoder_of_known_inputs,
     autoencoder_of_unknown_inputs,
@@ -273,6 +303,9 @@ class TrainStepTest(ClientTest):
         self.assert_same_without_strategy(
             [autoencoder_of_unknown_inputs, generative_adversarial_network]
         )
+
+    def test_metrics_of_compile_are_those_of_all_replicas(self):
+        self.assert_same_without_strategy([metrics_of_compile])
 
     def test_what_the_first_step_builds_trains_like_what_was_built_before(self):
         programs = regression, lambda strategy: regression(strategy, layers.Input((3,)))

@@ -24,7 +24,7 @@ from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optim
 _state = threading.local()
 
 
-# {model: {kind of step: {key of a result: (its metric, key in the metric's result)}}}.
+# {model: {kind of step: {path of a result: (its metric, key in the metric's result)}}}.
 _metrics_returned = weakref.WeakKeyDictionary()
 # {model: {kind of step: logs of the last one}}.
 _last_logs = weakref.WeakKeyDictionary()
@@ -103,15 +103,28 @@ def averaged(step: Callable[..., Any], model: keras.Model, kind: str) -> Callabl
         part = _part()
         if not isinstance(results, dict):
             return tf.nest.map_structure(part, results)
-        metrics = {key: seen.metric_of(value) for key, value in results.items()}
         returned.clear()
-        returned.update((key, found) for key, found in metrics.items() if found)
-        return {
-            key: value if metrics[key] else tf.nest.map_structure(part, value)
-            for key, value in results.items()
-        }
+
+        def part_or_metric(path, value):
+            metric = seen.metric_of(value)
+            if metric is None:
+                return tf.nest.map_structure(part, value)
+            returned[path] = metric
+            return value
+
+        return _map_values(part_or_metric, results)
 
     return averaged_step
+
+
+def _map_values(function, results, path=()):
+    """Maps each (path, value) of a dictionary, whose values may be dictionaries.
+
+    The metrics that `compile` gets are one metric, whose result is a dictionary.
+    """
+    if not isinstance(results, dict):
+        return function(path, results)
+    return {key: _map_values(function, value, (*path, key)) for key, value in results.items()}
 
 
 @contextlib.contextmanager
@@ -212,9 +225,16 @@ def note_logs(model: keras.Model, kind: str, logs: Any) -> Any:
 def with_metrics(model: keras.Model, kind: str, logs: Any) -> Any:
     """Replaces metrics that a step returned among other numbers by metrics of all replicas."""
     returned = _metrics_returned.get(model, {}).get(kind, {})
-    results = {key: returned[key] for key in logs if key in returned}
-    results = {key: (metric.result(), name) for key, (metric, name) in results.items()}
-    return logs | {key: r if name is None else r[name] for key, (r, name) in results.items()}
+    metrics = {id(metric): metric for metric, _ in returned.values()}
+    results = {key: metric.result() for key, metric in metrics.items()}
+
+    def result(path, value):
+        if path not in returned:
+            return value
+        metric, name = returned[path]
+        return results[id(metric)] if name is None else results[id(metric)][name]
+
+    return _map_values(result, logs)
 
 
 @patch(BaseTrainer, "_get_metrics_result_or_logs")
