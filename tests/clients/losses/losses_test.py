@@ -1,6 +1,7 @@
 """Losses, and what is shown of them, are the same as without a strategy."""
 
 import sys
+import warnings
 
 import keras
 import numpy as np
@@ -237,6 +238,26 @@ class AddsLoss(layers.Layer):
         return x
 
 
+class Endpoint(layers.Layer):
+    """Adds a loss of Keras."""
+
+    def call(self, x):
+        self.add_loss(keras.losses.MeanAbsoluteError()(keras.ops.ones_like(x), x))
+        return x
+
+
+def train_eagerly(strategy, *added):
+    with strategy.scope():
+        dense = layers.Dense(2, activity_regularizer="l2", kernel_regularizer="l2")
+        model = keras.Sequential([keras.Input([3]), dense, *added, layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=True)
+    return fit(model, numbers(12, 3), numbers(12, 1, seed=1), batch_size=6)
+
+
+def loss_of_an_eager_layer(strategy):
+    return train_eagerly(strategy, Endpoint())
+
+
 class OwnComputedLoss(keras.Model):
     """Trains on what `compute_loss` returns, and shows it."""
 
@@ -319,6 +340,15 @@ class LossesTest(ClientTest):
                 losses_of_each_example,
             ]
         )
+
+    def test_a_keras_loss_that_an_eager_layer_adds_counts_whole(self):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="With `run_eagerly=True`")
+            self.assert_same_without_strategy([loss_of_an_eager_layer])
+
+    def test_warns_of_other_losses_that_eager_layers_add(self):
+        with self.assertWarnsRegex(UserWarning, "take what a layer gives to `add_loss` for a mean"):
+            train_eagerly(TernGradStrategy(2, grad_bits=32), AddsLoss("of each example"))
 
     @pytest.mark.slow
     def test_losses_with_masks_are_those_of_whole_batches(self):

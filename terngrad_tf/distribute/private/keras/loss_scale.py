@@ -29,13 +29,17 @@ _RULE = (
 
 def note_scaled(loss: tf.Tensor) -> tf.Tensor:
     """Notes that Keras has divided a loss by the number of replicas."""
-    if tf.is_symbolic_tensor(loss):
-        loss._is_scaled_by_keras = True
+    loss._is_scaled_by_keras = True
     return loss
 
 
 def is_scaled(loss: tf.Tensor) -> bool:
-    """Returns True if Keras has divided a loss, or all its terms, by the number of replicas."""
+    """Returns True if Keras has divided a loss, or all its terms, by the number of replicas.
+
+    Eager tensors do not tell their terms.
+    """
+    if not tf.is_symbolic_tensor(loss):
+        return hasattr(loss, "_is_scaled_by_keras")
     return _all_terms(loss, lambda term: hasattr(term, "_is_scaled_by_keras"))
 
 

@@ -28,6 +28,11 @@ _OWN_WEIGHTS = (
     " such as a recurrent layer, with `jit_compile=True`, nor inside a nested `tf.function`,"
     " `tf.cond` or `tf.while_loop`"
 )
+_EAGER_LOSSES = (
+    "With `run_eagerly=True`, replicas take what a layer gives to `add_loss` for a mean over their"
+    " examples, or a loss of Keras: losses of each example, their sum, and multiples of a Keras"
+    " loss count too little"
+)
 
 _state = threading.local()
 
@@ -62,13 +67,16 @@ def _add_layers_loss(stock, self, loss):
     """Lets a loss that a layer adds be a sum over examples, or a loss of Keras.
 
     Keras takes each for a mean: it divides a sum by the number of replicas, and its own losses
-    twice. Eager tensors do not tell what they are.
+    twice. Eager tensors do not tell what they are, but for a loss of Keras itself.
     """
-    if not _in_own_replica() or not tf.is_symbolic_tensor(loss):
+    if not _in_own_replica():
         return stock(self, loss)
     total = BaseTrainer._aggregate_additional_loss(self, loss)
-    if is_scaled(total):
+    if is_scaled(loss):
         return note_scaled(total)
+    if not tf.is_symbolic_tensor(loss):
+        _warn_of_added(self, loss)
+        return stock(self, loss)
     if is_sum(total, tf.distribute.get_strategy().extended.process_group):
         share = _share()
         if share is None:
@@ -77,6 +85,14 @@ def _add_layers_loss(stock, self, loss):
             # The share of a replica without examples is 0.
             total = tf.math.divide_no_nan(total, tf.cast(share, total.dtype))
     return keras_loss.scale_loss_for_distribution(total)
+
+
+def _warn_of_added(model, loss):
+    """Warns of an eager loss that a layer adds; those of regularizers are no sums over examples."""
+    layers = [layer for layer in model._flatten_layers() if layer.activity_regularizer is None]
+    is_added = any(loss is added for layer in layers for added in layer._losses)
+    if is_added and tf.distribute.get_strategy().num_replicas_in_sync > 1:
+        warnings.warn(_EAGER_LOSSES, stacklevel=2)
 
 
 @patch(keras_loss, "apply_mask")
