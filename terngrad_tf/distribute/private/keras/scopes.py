@@ -21,6 +21,10 @@ _ADVICE = (
     "Build the model, and make what `compile` gets (optimizer, metrics), inside"
     " `with strategy.scope():`"
 )
+_RUN = (
+    "The step of a user's own loop must be run by `strategy.run(step, args=...)`, in which each"
+    " replica computes the gradients of its part of a batch. Received: a step outside of it"
+)
 # Modules of optimizers whose gradients no op sees: of Keras 2 and TensorFlow 1.
 _OTHER_OPTIMIZERS = ("tf_keras.src.optimizers.", "tensorflow.python.training.optimizer")
 # Strategies not yet used for training or evaluation.
@@ -96,7 +100,24 @@ def _refuse_from_outside(stock, self, *args, **kwargs):
     weights = kwargs.get("trainable_variables", args[1] if len(args) > 1 else None)
     if gradient_ops(strategy) and isinstance(weights, list | tuple):
         _check(strategy, "model", weights)
-    return stock(self, *args, **kwargs)
+    try:
+        return stock(self, *args, **kwargs)
+    except RuntimeError as error:
+        # Of TensorFlow, for an optimizer's first update outside of `run` and of the scope.
+        is_outside = str(error).startswith('Need to be inside "with strategy.scope()"')
+        if not is_outside or not is_own(self._distribution_strategy):
+            raise
+    raise ValueError(_RUN)
+
+
+@patch(tf.GradientTape, "gradient")
+def _refuse_outside_of_run(stock, self, target, sources, *args, **kwargs):
+    """Refuses gradients of weights in the scope, but outside of `run`, where they have no value."""
+    if tf.distribute.in_cross_replica_context() and is_own(tf.distribute.get_strategy()):
+        for source in tf.nest.flatten(sources):
+            if isinstance(_value(source), values.DistributedVariable):
+                raise ValueError(_RUN)
+    return stock(self, target, sources, *args, **kwargs)
 
 
 @patch(distribute_lib.ReplicaContextBase, "merge_call")
@@ -127,10 +148,14 @@ def _check_model(model):
 
 def _check(strategy, owner, variables):
     for variable in variables:
-        value = variable.value if isinstance(variable, keras.Variable) else variable
+        value = _value(variable)
         is_distributed = isinstance(value, values.DistributedVariable)
         if not is_distributed or value.distribute_strategy is not strategy:
             raise ValueError(
                 f"The {owner}'s variable {variable.name!r} was made outside of the scope of the"
                 f" strategy. {_ADVICE}"
             )
+
+
+def _value(variable):
+    return variable.value if isinstance(variable, keras.Variable) else variable

@@ -67,6 +67,28 @@ class ScopesTest(tf.test.TestCase):
                 with self.assertRaisesRegex(ValueError, f"model's variable 'outside(:0)?' {RULE}"):
                     strategy.run(step)
 
+    def test_the_step_of_a_loop_outside_of_run_is_refused(self):
+        def loop(strategy):
+            with strategy.scope():
+                model, optimizer = build(), keras.optimizers.Adam()
+
+            def step():
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean(tf.square(model(X) - Y))
+                gradients = tape.gradient(loss, model.trainable_variables)
+                optimizer.apply(gradients, model.trainable_variables)
+
+            return step
+
+        rule = r"must be run by `strategy\.run\(step, args=\.\.\.\)`"
+        for num_nodes in (1, 2):
+            strategy = TernGradStrategy(num_nodes)
+            for wrap in (lambda step: step, tf.function):
+                with self.assertRaisesRegex(ValueError, rule):
+                    wrap(loop(strategy))()
+                with strategy.scope(), self.assertRaisesRegex(ValueError, rule):
+                    wrap(loop(strategy))()
+
     def test_optimizers_of_keras_2_and_of_tensorflow_1_are_refused(self):
         with self.strategy.scope():
             variable = tf.Variable([1.0])
