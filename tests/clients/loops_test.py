@@ -250,6 +250,45 @@ def module_without_keras(strategy):
     return w.numpy(), steps.numpy(), total.numpy()
 
 
+def restored_before_the_first_step(strategy, in_function=True):
+    """The first step after `restore` makes the layers' weights and the optimizer's variables."""
+    dataset = tf.data.Dataset.from_tensor_slices(examples()).batch(BATCH)
+    batches = strategy.experimental_distribute_dataset(dataset)
+
+    def begin():
+        with strategy.scope():
+            model = keras.Sequential([layers.Dense(4, "tanh"), layers.Dense(1)])
+            optimizer = keras.optimizers.Adam(0.05)
+
+        def replica(x, y):
+            with tf.GradientTape() as tape:
+                errors = tf.square(model(x)[:, 0] - tf.cast(y, tf.float32))
+                loss = tf.nn.compute_average_loss(errors)
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply(gradients, model.trainable_variables)
+            return loss
+
+        def step(batch):
+            return strategy.reduce("SUM", strategy.run(replica, args=batch), axis=None)
+
+        step = tf.function(step) if in_function else step
+        return tf.train.Checkpoint(model=model, optimizer=optimizer), step
+
+    checkpoint, step = begin()
+    losses = [step(batch) for batch in batches]
+    folder = tf.compat.v1.test.get_temp_dir()
+    path = checkpoint.save(os.path.join(folder, f"restored_{strategy.num_replicas_in_sync}"))
+    restored, step = begin()
+    restored.restore(path)
+    losses += [step(batch) for batch in batches]
+    optimizer = restored.optimizer
+    return losses, weights(restored.model), [v.numpy() for v in optimizer.variables]
+
+
+def restored_before_the_first_eager_step(strategy):
+    return restored_before_the_first_step(strategy, in_function=False)
+
+
 PROGRAMS = [
     tutorial,
     whole_epochs_in_a_function,
@@ -257,6 +296,8 @@ PROGRAMS = [
     dataset_functions,
     two_players,
     module_without_keras,
+    restored_before_the_first_step,
+    restored_before_the_first_eager_step,
 ]
 
 
@@ -265,6 +306,13 @@ class LoopsTest(ClientTest):
 
     def test_the_tutorial_computes_the_same_on_four_replicas(self):
         self.assert_same_without_strategy([tutorial])
+
+    def test_steps_make_what_a_checkpoint_restored(self):
+        self.assert_same_without_strategy([restored_before_the_first_step])
+
+    @pytest.mark.slow
+    def test_eager_steps_make_what_a_checkpoint_restored(self):
+        self.assert_same_without_strategy([restored_before_the_first_eager_step])
 
 
 @pytest.mark.long

@@ -25,7 +25,7 @@ from terngrad_tf.distribute.private.data.agreed_seeds import seed_alike, unseede
 from terngrad_tf.distribute.private.holders import held_by, layers_in_order, layers_of, parts_of
 from terngrad_tf.distribute.private.keras import (  # noqa: F401
     callback_lists,
-    python_numbers,
+    keras_variables,
     single_batches,
 )
 from terngrad_tf.distribute.private.keras.keras_calls import agreed_variables, compiled_with
