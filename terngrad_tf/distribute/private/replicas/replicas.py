@@ -256,7 +256,7 @@ class _Run:
             parts = [v if _is_tensor(v) else tf.convert_to_tensor(v) for v in components]
             flat = [tf.nest.flatten(v, expand_composites=True) for v in parts]
             keys = [self._key(list(tensors)) for tensors in zip(*flat, strict=True)]
-            return tf.nest.pack_sequence_as(parts[0], keys, expand_composites=True)
+            return tf.nest.pack_sequence_as(_common_spec(parts), keys, expand_composites=True)
 
         return tf.nest.map_structure(of_first, structure)
 
@@ -319,6 +319,12 @@ def _are_same(components):
         isinstance(first, bool | int | float | str | None)
         and all(type(v) is type(first) and v == first for v in components)
     )
+
+
+def _common_spec(parts):
+    """Returns what describes the parts of all replicas; ragged rows may differ in number."""
+    first, *others = map(tf.type_spec_from_value, parts)
+    return first.most_specific_common_supertype(others) or parts[0]
 
 
 def _as_tensor(value):

@@ -145,6 +145,23 @@ class DistributedDatasetTest(tf.test.TestCase):
             tf.sparse.to_dense(tf.sparse.concat(0, list(parts))), tf.sparse.to_dense(matrix)
         )
 
+    def test_steps_take_parts_of_ragged_rows_that_differ_in_number(self):
+        even, uneven = (
+            next(iter(self.strategy.experimental_distribute_dataset(ragged_dataset().batch(size))))
+            for size in (12, 6)
+        )
+
+        @tf.function
+        def step(batch):
+            def replica(rows):
+                return rows.nrows(), tf.reduce_sum(tf.reduce_sum(rows, 1))
+
+            numbers = self.strategy.run(replica, args=(batch,))
+            return [self.strategy.reduce("SUM", number, axis=None) for number in numbers]
+
+        self.assertAllEqual(step(even), [12, 24])
+        self.assertAllEqual(step(uneven), [6, 12])
+
     def test_a_dataset_without_a_batch_axis_is_refused(self):
         with self.assertRaisesRegex(ValueError, "Call `batch` on the dataset.*4 replicas"):
             self.strategy.experimental_distribute_dataset(tf.data.Dataset.range(8))
