@@ -24,7 +24,7 @@ class ReplicaBatches(input_lib.DistributedDataset):
         **options: Any,
     ):
         for spec in tf.nest.flatten(dataset.element_spec if dataset is not None else ()):
-            if getattr(spec, "shape", None) is not None and spec.shape.rank == 0:
+            if not _may_be_batch(spec):
                 raise ValueError(
                     "Call `batch` on the dataset: what has no batch axis cannot be split among"
                     f" {strategy.num_replicas_in_sync} replicas. Received:"
@@ -171,8 +171,22 @@ def _spec_of_replicas(spec, strategy):
     return _to_replicas(spec, values.PerReplicaSpec, strategy, _split_spec)
 
 
+def _may_be_batch(spec):
+    if issubclass(spec.value_type, tf.experimental.ExtensionType):
+        return _is_extension(spec.value_type)
+    shape = getattr(spec, "shape", None)
+    return shape is None or shape.rank != 0
+
+
+def _is_extension(kind):
+    """Returns True for users' types of which `tf.data` makes batches."""
+    return issubclass(kind, tf.experimental.BatchableExtensionType)
+
+
 def _split_spec(spec, count):
     """Returns the spec of each result of `split_rows`."""
+    if _is_extension(spec.value_type):
+        return [spec._unbatch()._batch(None)] * count
     if not isinstance(spec, tf.TensorSpec | tf.RaggedTensorSpec | tf.SparseTensorSpec):
         return [spec] * count
     rows = spec.shape[0]
@@ -192,6 +206,8 @@ def split_rows(batch: Any, count: int) -> list[Any]:
         rows = batch.nrows()
     elif isinstance(batch, tf.SparseTensor):
         rows = batch.dense_shape[0]
+    elif _is_extension(type(batch)):
+        return _split_extension(batch, count)
     else:
         return [batch] * count
     lengths = _lengths(rows, count)
@@ -206,6 +222,17 @@ def split_rows(batch: Any, count: int) -> list[Any]:
             tf.concat([lengths[k : k + 1], rest], 0),
         )
         for k in range(count)
+    ]
+
+
+def _split_extension(batch, count):
+    """Splits a value of a user's type by the tensors of which `tf.data` makes its batches."""
+    spec = tf.type_spec_from_value(batch)
+    tensors = data_structure.to_batched_tensor_list(spec, batch)
+    parts = zip(*(split_rows(tensor, count) for tensor in tensors), strict=True)
+    return [
+        data_structure.from_compatible_tensor_list(of_part, list(part))
+        for of_part, part in zip(_split_spec(spec, count), parts, strict=True)
     ]
 
 

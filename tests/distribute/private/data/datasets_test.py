@@ -29,6 +29,15 @@ def ragged_dataset():
     return tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1.0], [2.0, 3.0], []] * 4))
 
 
+class _Masked(tf.experimental.BatchableExtensionType):
+    rows: tf.RaggedTensor
+    mask: tf.Tensor
+
+
+class _OfWholeBatches(tf.experimental.ExtensionType):
+    values: tf.Tensor
+
+
 class DistributedDatasetTest(tf.test.TestCase):
     def setUp(self):
         super().setUp()
@@ -161,6 +170,27 @@ class DistributedDatasetTest(tf.test.TestCase):
 
         self.assertAllEqual(step(even), [12, 24])
         self.assertAllEqual(step(uneven), [6, 12])
+
+    def test_values_of_a_users_type_are_divided(self):
+        rows = tf.ragged.constant([[1.0], [2.0, 3.0], []] * 2)
+        source = tf.data.Dataset.from_tensor_slices(_Masked(rows, tf.range(6) > 0))
+
+        def replica(value):
+            rows = tf.reduce_sum(tf.where(value.mask, tf.reduce_sum(value.rows, 1), 0))
+            return rows, value.rows.nrows(), tf.size(value.mask)
+
+        @tf.function
+        def step(batch):
+            numbers = self.strategy.run(replica, args=(batch,))
+            return [self.strategy.reduce("SUM", number, axis=None) for number in numbers]
+
+        distributed = self.strategy.experimental_distribute_dataset(source.batch(5))
+        self.assertAllEqual([step(batch) for batch in distributed], [[11, 5, 5], [0, 1, 1]])
+
+    def test_a_users_type_without_rows_is_refused(self):
+        whole = dataset().map(_OfWholeBatches)
+        with self.assertRaisesRegex(ValueError, "what has no batch axis cannot be split"):
+            self.strategy.experimental_distribute_dataset(whole)
 
     def test_a_dataset_without_a_batch_axis_is_refused(self):
         with self.assertRaisesRegex(ValueError, "Call `batch` on the dataset.*4 replicas"):
