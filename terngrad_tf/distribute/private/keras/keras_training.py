@@ -25,6 +25,7 @@ from terngrad_tf.distribute.private.keras_names import TensorFlowTrainer
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.devices import local_tensors
 from terngrad_tf.distribute.private.replicas.random_seeds import SEED_STRIDE
+from terngrad_tf.distribute.private.replicas.replica_data import as_specified
 from terngrad_tf.distribute.private.strategies.gathered_rows import gather_rows
 from terngrad_tf.distribute.private.strategies.strategies import is_own
 from terngrad_tf.distribute.steps.contexts import (
@@ -55,15 +56,19 @@ class KerasStep(typing.NamedTuple):
     Attributes:
         kind: "train", "test" or "predict".
         jit_compile: True if XLA compiles what each replica computes alone.
+        spec: that of the batches; None if they come from no data set.
     """
 
     kind: str
     model: keras.Model
     jit_compile: bool
+    spec: Any = None
 
     def run(self, strategy: Any, step: Callable[..., Any], args: Sequence[Any]) -> Any:
         """Runs the step on batches, under a strategy of this package."""
         predicts = self.kind == "predict"
+        if self.spec is not None and strategy.num_replicas_in_sync > 1:
+            args = [as_specified(args[0], self.spec)]
         is_own_step = not predicts and has_own_step(self.model, self.kind)
         if is_own_step:
             step = averaged(step, self.model, self.kind)
@@ -130,8 +135,9 @@ def _in_step(stock, self, force=False):
             optimizer = getattr(self, "optimizer", None)
 
             def step():
+                spec = getattr(args[0], "element_spec", None)
                 with (
-                    keras_step(KerasStep(kind, self, jit_compile)),
+                    keras_step(KerasStep(kind, self, jit_compile, spec)),
                     keras_loop(kind, optimizer),
                     _raising_first_error(self),
                 ):

@@ -8,6 +8,7 @@ from tensorflow.python.distribute import values
 from tensorflow.python.framework import func_graph
 
 from terngrad_tf.distribute.private.replicas import replicas
+from terngrad_tf.distribute.private.replicas.devices import local_tensors, per_replica
 from terngrad_tf.distribute.private.replicas.segments import open_segments
 
 # Stateful operations whose results depend on their inputs alone.
@@ -67,6 +68,28 @@ def _own_sources(
             pending.append(tensor.op.inputs[tensor.value_index])
         else:
             pending += tensor.op.inputs
+
+
+def as_specified(batch: Any, spec: Any) -> Any:
+    """Returns a structure of batches whose axes have unknown lengths where those of a spec have.
+
+    From 3.16 on, Keras traces a step with the lengths of a batch. A replica's number of examples
+    would be a constant, equal on all replicas, which nothing tells from a counter's 1.
+    """
+
+    def of_value(value, spec):
+        spec = spec._value_specs[0] if isinstance(spec, values.PerReplicaSpec) else spec
+        if not isinstance(spec, tf.TensorSpec):
+            return value
+        return per_replica([_with_shape(part, spec.shape) for part in local_tensors(value)])
+
+    return tf.nest.map_structure(of_value, batch, spec, check_types=False)
+
+
+def _with_shape(tensor, shape):
+    if not tf.is_symbolic_tensor(tensor) or tensor.shape == shape:
+        return tensor
+    return tf.compat.v1.placeholder_with_default(tensor, shape)
 
 
 def is_mean_of_examples(tensor: tf.Tensor) -> bool:
