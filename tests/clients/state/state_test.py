@@ -1,5 +1,6 @@
 """States that steps write: equal to one replica's, or refused in one line."""
 
+import functools
 import inspect
 import sys
 import warnings
@@ -203,6 +204,26 @@ class KerasLayersTest(_StateTest):
             got = self.train_model(strategy_of(count), make, 4)
             for name, value in expected.items():
                 self.assertAllClose(got[name], value, rtol=1e-4, atol=1e-5, msg=name)
+
+    @parameterized.parameters("fit", "evaluate", "predict")
+    def test_recurrent_states_of_examples_are_refused_in_one_line(self, use):
+        x, y = numbers(8, 4, 3), numbers(8, 1)
+        for count in (1, 2):
+            strategy = strategy_of(count)
+            with strategy.scope():
+                inputs = keras.Input(batch_shape=(8, 4, 3))
+                state = keras.layers.Bidirectional(keras.layers.GRU(2, stateful=True))(inputs)
+                model = keras.Model(inputs, keras.layers.Dense(1)(state))
+                model.compile("sgd", "mse")
+            call = functools.partial(
+                getattr(model, use), x, *([] if use == "predict" else [y]), batch_size=8, verbose=0
+            )
+            if count == 1:
+                call()
+                continue
+            line = r"recurrent layer with `stateful=True` keeps .*layer='forward_gru.*replicas=2"
+            with self.assertRaisesRegex(ValueError, line):
+                call()
 
     def test_a_model_that_writes_twice_in_a_step(self):
         expected = self.train_model(tf.distribute.get_strategy(), Adversaries)

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from keras.src.backend.common import KerasVariable
@@ -69,6 +70,21 @@ def check_written(extended: Any, variable: Any, value: Any) -> None:
             f" between replicas, and nothing says what all are to have: {_ADVICE}."
             f" Received: shape={tuple(variable.shape)}, aggregation='none'"
         )
+
+
+@patch(keras.layers.RNN, "call")
+def _refuse_states_of_examples(stock, self, *args, **kwargs):
+    """Refuses a layer that keeps a state of each example: replicas have parts of a batch."""
+    context = tf.distribute.get_replica_context()
+    is_own = context is not None and isinstance(context.strategy.extended, LocalReplicas)
+    if self.stateful and is_own and context.num_replicas_in_sync > 1:
+        raise ValueError(
+            "A recurrent layer with `stateful=True` keeps a state of each example of a batch, of"
+            " which each replica has only a part. Use one replica, or hand states on with"
+            f" `return_state=True` and `initial_state`. Received: layer={self.name!r},"
+            f" num_replicas={context.num_replicas_in_sync}"
+        )
+    return stock(self, *args, **kwargs)
 
 
 def warn_of_means(variables: Sequence[Any]) -> None:
