@@ -15,6 +15,16 @@ from terngrad_tf.distribute.private.keras import loss_scale
 from tests.clients.comparison import numbers
 
 BATCH = 8
+
+
+def mask(y):
+    return tf.cast(y > 0, tf.float32)
+
+
+def kept(y, p):
+    return tf.reduce_sum(mask(y) * tf.square(y - p))
+
+
 _NOT_DIVIDED = {
     "mean": lambda y, p, keras_loss, n: tf.reduce_mean(tf.square(y - p)),
     "mean of Keras, and a penalty": lambda y, p, keras_loss, n: (
@@ -30,6 +40,16 @@ _NOT_DIVIDED = {
     "mean over one axis after the other": lambda y, p, keras_loss, n: tf.reduce_mean(
         tf.reduce_mean(tf.square(y - p), axis=1), axis=0
     ),
+    "mean with a mask": lambda y, p, keras_loss, n: kept(y, p) / tf.reduce_sum(mask(y)),
+    "mean with a mask that may keep nothing": lambda y, p, keras_loss, n: (
+        kept(y, p) / tf.maximum(tf.reduce_sum(mask(y)), 1.0)
+    ),
+    "mean with a mask, and a small number": lambda y, p, keras_loss, n: (
+        kept(y, p) / (tf.reduce_sum(mask(y)) + 1e-6)
+    ),
+    "overlap": lambda y, p, keras_loss, n: (
+        1 - (2 * tf.reduce_sum(y * p) + 1) / (tf.reduce_sum(y * y) + tf.reduce_sum(p * p) + 1)
+    ),
 }
 _DIVIDED_TWICE = {
     "divided": lambda y, p, keras_loss, n: keras_loss(y, p) / n,
@@ -44,6 +64,14 @@ _RIGHT = {
     "divided mean": lambda y, p, keras_loss, n: tf.reduce_mean(tf.square(y - p)) / n,
     "sum over the batch's size": lambda y, p, keras_loss, n: (
         tf.reduce_sum(tf.reduce_mean(tf.square(y - p), axis=1)) / BATCH
+    ),
+    "divided mean with a mask": lambda y, p, keras_loss, n: kept(y, p) / tf.reduce_sum(mask(y)) / n,
+    "mean with a mask over all replicas": lambda y, p, keras_loss, n: (
+        kept(y, p) / tf.distribute.get_replica_context().all_reduce("sum", tf.reduce_sum(mask(y)))
+    ),
+    "sum over a mean": lambda y, p, keras_loss, n: kept(y, p) / tf.reduce_mean(mask(y)),
+    "loss of Keras over a sum": lambda y, p, keras_loss, n: (
+        keras_loss(y, p) / tf.reduce_sum(mask(y))
     ),
     "TensorFlow's average": lambda y, p, keras_loss, n: tf.nn.compute_average_loss(
         tf.square(y - p)[:, 0], global_batch_size=BATCH
@@ -119,6 +147,7 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
             (lambda y, p: tf.reduce_mean(tf.square(y - p), axis=-1), False),
             # Keras does not divide a scalar loss.
             (lambda y, p: tf.reduce_mean(tf.square(y - p)), True),
+            (lambda y, p: kept(y, p) / tf.reduce_sum(mask(y)), True),
         ):
             with strategy.scope():
                 dense = keras.layers.Dense(1, kernel_regularizer="l2")

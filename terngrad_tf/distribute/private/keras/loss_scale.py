@@ -120,9 +120,9 @@ def _wrong_scale(loss, context):
             pending += [(term, scale) for term in op.inputs]
         elif op.type == "Sum" and op.inputs[0].op.type == "Pack" and op.inputs[0].shape.rank == 1:
             pending += [(term, scale) for term in op.inputs[0].op.inputs]
-        elif op.type in ("Mul", "RealDiv"):
-            pending += _scaled(op, scale)
-        elif scale == 1.0 and is_mean_of_examples(tensor) and differs(op.inputs[0], group):
+        elif op.type in ("Mul", "RealDiv") and (scaled := _scaled(op, scale)):
+            pending += scaled
+        elif scale == 1.0 and _is_own_mean(tensor, group):
             return (
                 f"at {count} times the rate, by a mean over each replica's examples that is summed"
                 f" over {count} replicas"
@@ -131,6 +131,23 @@ def _wrong_scale(loss, context):
     if is_twice and count >= _FEWEST_FOR_TWICE:
         return f"at 1/{count} of the rate, by a loss of Keras divided by {count} once more"
     return None
+
+
+def _is_own_mean(tensor, process_group):
+    """Returns True for a mean over a replica's own examples, or another quotient of their sums."""
+    op = tensor.op
+    if op.type not in ("RealDiv", "DivNoNan"):
+        return is_mean_of_examples(tensor) and differs(op.inputs[0], process_group)
+
+    def grows_with_examples(term):
+        if term.op.type == "Maximum":
+            term = term.op.inputs[0]
+        is_number = tf.get_static_value(term) is not None
+        return is_number or is_sum_of_own_examples(term, process_group)
+
+    return all(
+        differs(part, process_group) and _all_terms(part, grows_with_examples) for part in op.inputs
+    )
 
 
 def _scaled(op, scale):
