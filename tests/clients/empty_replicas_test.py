@@ -153,7 +153,28 @@ def steps_that_run_eagerly(strategy):
     return model.fit(*DATA, batch_size=8, verbose=0, shuffle=False).history, weights(model)
 
 
-PROGRAMS = [synchronized_batch_norm, own_means, own_sums, gathered, own_steps]
+def texts_of_a_vocabulary(strategy):
+    """The layer refuses other texts than those of its vocabulary, also the empty one."""
+    x, y = tf.constant([["red"], ["green"], ["blue"]] * 3), numbers(9, 1)
+    with strategy.scope():
+        words = layers.Input((1,), dtype="string")
+        ids = layers.StringLookup(
+            vocabulary=["red", "green", "blue"], mask_token=None, num_oov_indices=0
+        )(words)
+        model = keras.Model(words, layers.Dense(1)(layers.Embedding(3, 2)(ids)))
+        model.compile("sgd", "mse")
+    history = model.fit(x, y[:, None], batch_size=8, shuffle=False, verbose=0).history
+    return history, weights(model), model.predict(x[:1], verbose=0)
+
+
+PROGRAMS = [
+    synchronized_batch_norm,
+    own_means,
+    own_sums,
+    gathered,
+    own_steps,
+    texts_of_a_vocabulary,
+]
 
 
 class EmptyReplicasTest(ClientTest, parameterized.TestCase):
@@ -163,7 +184,7 @@ class EmptyReplicasTest(ClientTest, parameterized.TestCase):
     def test_reductions_and_numbers_are_those_of_the_batch(self, program):
         self.assert_same_without_strategy([program])
 
-    @parameterized.parameters(own_sums, gathered, own_steps)
+    @parameterized.parameters(own_sums, gathered, own_steps, texts_of_a_vocabulary)
     @pytest.mark.slow
     def test_further_numbers_are_those_of_the_batch(self, program):
         self.assert_same_without_strategy([program])

@@ -1,7 +1,7 @@
 """Replicas whose batches differ in length or are empty.
 
 The last batch of an epoch may have fewer examples than there are replicas. A replica without
-examples computes on a row of zeros, whose results are left out. Means weight replicas by examples.
+examples computes on a row of zeros and of texts of others, whose results are left out. Means weight replicas by examples.
 """
 
 import contextlib
@@ -133,6 +133,8 @@ class PaddedReplicas(LocalReplicas):
             with self.compiling(jit_compile):
                 return run(fn, args=args)
         may_be_empty = not (are_static and all(rows))
+        if may_be_empty:
+            args = tf.nest.map_structure(_repeat_text, args)
         examples = sum(r for r in rows if r is not None)
         rows = [tf.cast(r, tf.int32) for r in rows]
         empty = values.PerReplica([tf.equal(r, 0) for r in rows]) if may_be_empty else None
@@ -248,6 +250,17 @@ def _pad_empty(tensor):
         return tf.ensure_shape(zeros, [None, *tensor.shape[1:]])
 
     return tf.cond(tf.equal(tf.shape(tensor)[0], 0), one_of_zeros, lambda: tensor)
+
+
+def _repeat_text(value):
+    """Gives replicas without examples a text of the first: layers may refuse the empty text."""
+    parts = local_tensors(value)
+    is_text = isinstance(parts[0], tf.Tensor) and parts[0].dtype == tf.string
+    if not (is_text and parts[0].shape.rank and is_distributed(value)):
+        return value
+    first = parts[0][:1]
+    parts = [tf.concat([part, first], 0)[: tf.maximum(tf.shape(part)[0], 1)] for part in parts]
+    return values.PerReplica(parts)
 
 
 def _pad_empty_ragged(ragged):
