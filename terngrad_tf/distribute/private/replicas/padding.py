@@ -1,7 +1,8 @@
 """Replicas whose batches differ in length or are empty.
 
 The last batch of an epoch may have fewer examples than there are replicas. A replica without
-examples computes on a row of zeros and of texts of others, whose results are left out. Means weight replicas by examples.
+examples computes on a row of zeros and of texts of others, whose results are left out. Means weight
+replicas by examples.
 """
 
 import contextlib
