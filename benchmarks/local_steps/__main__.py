@@ -9,10 +9,10 @@ their moving average:
 The ways to train are gradients in every step, and `DiLoCo` with 8, 32 and 128 steps per exchange:
 each float, ternary and in codes of four bits, by the paper's rule and rotated; budgets of bits per
 element; and at 32 steps other scales, outer rates and momenta, and exchanges that overlap with
-steps. Each way trains at every rate of --learning_rates. The table shows the rate with the lowest mean test loss of the average,
-and the difference of its accuracy to float gradients in every step, in points, with p of Student's
-paired test over the common seeds. Bytes are those that a replica receives per step if each replica
-is a separate host; for streams, in the last exchange.
+steps. Each way trains at every rate of --learning_rates. The table shows the rate with the lowest
+mean test loss of the average, and the difference of its accuracy to float gradients in every step,
+in points, with p of Student's paired test over the common seeds. Bytes are those that a replica
+receives per step if each replica is a separate host; for streams, in the last exchange.
 
 The JSON file keeps finished runs. Repeat the command to resume; flags that select some runs add to
 the file, and the table shows the whole file.

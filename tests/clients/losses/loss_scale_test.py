@@ -66,6 +66,9 @@ _RIGHT = {
         tf.reduce_sum(tf.reduce_mean(tf.square(y - p), axis=1)) / BATCH
     ),
     "divided mean with a mask": lambda y, p, keras_loss, n: kept(y, p) / tf.reduce_sum(mask(y)) / n,
+    "sum of divided means": lambda y, p, keras_loss, n: (
+        tf.reduce_mean(tf.square(y - p)) / n + tf.reduce_mean(tf.abs(y - p)) / n
+    ),
     "mean with a mask over all replicas": lambda y, p, keras_loss, n: (
         kept(y, p) / tf.distribute.get_replica_context().all_reduce("sum", tf.reduce_sum(mask(y)))
     ),
@@ -114,6 +117,17 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
         self.assertRegex(message, r"The optimizer '(?i:sgd)_?\d*' trains at 2 times the rate")
         self.assertNotIn("\n", message)
         self.assertEmpty(train(1, _NOT_DIVIDED[name]))
+
+    @parameterized.parameters(0.5, 0.9)
+    def test_an_average_of_means_that_is_not_divided(self, share):
+        def loss(y, p, keras_loss, n):
+            first, second = tf.reduce_mean(tf.square(y - p)), tf.reduce_mean(tf.abs(y - p))
+            return share * first + (1 - share) * second
+
+        (message,) = train(4, loss)
+        self.assertIn("trains at 4 times the rate", message)
+        # On two replicas, halves may be the division.
+        self.assertLen(train(2, loss), int(share != 0.5))
 
     @parameterized.parameters(*_DIVIDED_TWICE)
     def test_a_loss_that_is_divided_twice(self, name):

@@ -19,6 +19,7 @@ from terngrad_tf.distribute.private.replicas.replica_data import (
 
 # With two replicas, one half may be part of the loss, as for squares.
 _FEWEST_FOR_TWICE = 3
+_ROUNDING = 1e-5
 _SAME_SCALE = ("Cast", "EnsureShape", "Identity", "Neg", "Reshape", "Squeeze")
 _SUMS = ("Add", "AddV2", "AddN", "Sub")
 _RULE = (
@@ -104,7 +105,7 @@ def _note_target(stock, self, target, *args, **kwargs):
 def _wrong_scale(loss, context):
     """Returns the fault in the scale of a loss, or None if no fault is known."""
     count, group = context.num_replicas_in_sync, context.strategy.extended.process_group
-    scales, pending, seen = [], [(loss, 1.0)], set()
+    scales, of_means, pending, seen = [], [], [(loss, 1.0)], set()
     while pending:
         tensor, scale = pending.pop()
         op = tensor.op
@@ -122,15 +123,27 @@ def _wrong_scale(loss, context):
             pending += [(term, scale) for term in op.inputs[0].op.inputs]
         elif op.type in ("Mul", "RealDiv") and (scaled := _scaled(op, scale)):
             pending += scaled
-        elif scale == 1.0 and _is_own_mean(tensor, group):
-            return (
-                f"at {count} times the rate, by a mean over each replica's examples that is summed"
-                f" over {count} replicas"
-            )
-    is_twice = len(scales) == 1 and abs(scales[0] * count - 1) < 1e-5
+        elif _is_own_mean(tensor, group):
+            of_means.append(scale)
+    if _are_undivided(of_means, count):
+        return (
+            f"at {count} times the rate, by a mean over each replica's examples that is summed"
+            f" over {count} replicas"
+        )
+    is_twice = len(scales) == 1 and abs(scales[0] * count - 1) < _ROUNDING
     if is_twice and count >= _FEWEST_FOR_TWICE:
         return f"at 1/{count} of the rate, by a loss of Keras divided by {count} once more"
     return None
+
+
+def _are_undivided(scales, count):
+    """Returns True if means with these scales are not divided by the number of replicas.
+
+    So is a mean itself, and an average of several means, such as half of the sum of two, unless one
+    of the scales may be the division.
+    """
+    is_average = abs(sum(scales) - 1) < _ROUNDING
+    return 1.0 in scales or (is_average and not any(abs(s * count - 1) < _ROUNDING for s in scales))
 
 
 def _is_own_mean(tensor, process_group):

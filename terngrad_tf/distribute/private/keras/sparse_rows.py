@@ -123,7 +123,9 @@ def _lookups(gradient):
             pending += reversed(parts)
         elif operation is not None and operation.type in _UNIQUE and source.value_index == 0:
             lookups.append((source, _Rows.DISTINCT))
-        elif differs(source, group, but_for_lengths=True) or _has_row_per_example(source, gradient, group):
+        elif differs(source, group, but_for_lengths=True) or _has_row_per_example(
+            source, gradient, group
+        ):
             lookups.append((source, _Rows.OWN))
         else:
             lookups.append((source, _Rows.SAME))
