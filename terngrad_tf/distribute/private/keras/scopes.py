@@ -98,16 +98,28 @@ def _refuse_from_outside(stock, self, *args, **kwargs):
         )
     # Of `apply`; an iterator would be read.
     weights = kwargs.get("trainable_variables", args[1] if len(args) > 1 else None)
-    if gradient_ops(strategy) and isinstance(weights, list | tuple):
-        _check(strategy, "model", weights)
-    try:
-        return stock(self, *args, **kwargs)
-    except RuntimeError as error:
-        # Of TensorFlow, for an optimizer's first update outside of `run` and of the scope.
-        is_outside = str(error).startswith('Need to be inside "with strategy.scope()"')
-        if not is_outside or not is_own(self._distribution_strategy):
-            raise
-    raise ValueError(_RUN)
+    if isinstance(weights, list | tuple):
+        if gradient_ops(strategy):
+            _check(strategy, "model", weights)
+    if stock.__name__ == "apply":
+        is_list = isinstance(weights, list | tuple)
+        if any(map(_is_updated_alone, weights if is_list else self._trainable_variables)):
+            raise ValueError(_RUN)
+    return stock(self, *args, **kwargs)
+
+
+def _is_updated_alone(weight):
+    """Returns True for a weight of a strategy that reduces gradients, outside of its replicas.
+
+    Outside of its scope, it would take the gradients of this process alone, and as floats.
+    """
+    value = _value(weight)
+    if not isinstance(value, values.DistributedVariable):
+        return False
+    strategy = value.distribute_strategy
+    is_replica = not tf.distribute.in_cross_replica_context()
+    is_inside = is_replica and strategy is tf.distribute.get_strategy()
+    return not is_inside and gradient_ops(strategy) is not None
 
 
 @patch(tf.GradientTape, "gradient")

@@ -1,5 +1,6 @@
 """Tests of models, optimizers and metrics made outside the strategy's scope."""
 
+import contextlib
 import os
 import sys
 import warnings
@@ -8,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl.testing import parameterized
 
 from terngrad_tf.distribute import TernGradStrategy
 
@@ -21,7 +23,7 @@ def build(*first):
     return keras.Sequential([*(first or [keras.Input([2])]), keras.layers.Dense(1)])
 
 
-class ScopesTest(tf.test.TestCase):
+class ScopesTest(tf.test.TestCase, parameterized.TestCase):
     def setUp(self):
         super().setUp()
         self.strategy = TernGradStrategy(2)
@@ -88,6 +90,28 @@ class ScopesTest(tf.test.TestCase):
                     wrap(loop(strategy))()
                 with strategy.scope(), self.assertRaisesRegex(ValueError, rule):
                     wrap(loop(strategy))()
+
+    @parameterized.parameters(False, True)
+    def test_an_update_outside_of_run_is_refused(self, is_built):
+        with self.strategy.scope():
+            weight, optimizer = keras.Variable([1.0]), keras.optimizers.SGD()
+            if is_built:
+                optimizer.build([weight])
+        other, gradient = keras.optimizers.SGD(), tf.ones([1])
+        rule = r"`strategy\.run\(step, args|was made outside of the scope"
+        updates = [
+            lambda: optimizer.apply([gradient], [weight]),
+            lambda: optimizer.apply_gradients([(gradient, weight)]),
+            lambda: other.apply([gradient], [weight]),
+        ]
+        if is_built:
+            updates.append(lambda: optimizer.apply([gradient]))
+        for update in updates:
+            for compiled in (update, tf.function(update)):
+                for context in (contextlib.nullcontext(), self.strategy.scope()):
+                    with context, self.assertRaisesRegex(ValueError, rule):
+                        compiled()
+        self.assertAllEqual(weight, [1.0])
 
     def test_optimizers_of_keras_2_and_of_tensorflow_1_are_refused(self):
         with self.strategy.scope():
