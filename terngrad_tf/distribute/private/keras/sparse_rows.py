@@ -123,19 +123,23 @@ def _lookups(gradient):
             pending += reversed(parts)
         elif operation is not None and operation.type in _UNIQUE and source.value_index == 0:
             lookups.append((source, _Rows.DISTINCT))
-        elif differs(source, group, but_for_lengths=True) or _has_row_per_example(
-            source, gradient, group
-        ):
+        elif not _are_shared(source, gradient, group):
             lookups.append((source, _Rows.OWN))
         else:
             lookups.append((source, _Rows.SAME))
     return lookups
 
 
-def _has_row_per_example(ids, gradient, group):
-    """Returns True if constant ids `[examples, ...]` are those of a known number of examples."""
+def _are_shared(ids, gradient, group):
+    """Returns True if all examples share the ids of a lookup, whose rows depend on examples."""
+    if differs(ids, group, but_for_lengths=True) or not differs(gradient.values, group):
+        return False
     rank = ids.shape.rank
-    return rank is None or (rank > 1 and ids.shape[0] in example_counts(gradient.values, group))
+    # Constant ids `[examples, ...]` are those of a known number of examples.
+    has_row_per_example = rank is None or (
+        rank > 1 and ids.shape[0] in example_counts(gradient.values, group)
+    )
+    return not has_row_per_example
 
 
 def _captured(tensor):
