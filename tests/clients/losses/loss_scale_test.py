@@ -66,6 +66,12 @@ _RIGHT = {
         tf.reduce_sum(tf.reduce_mean(tf.square(y - p), axis=1)) / BATCH
     ),
     "divided mean with a mask": lambda y, p, keras_loss, n: kept(y, p) / tf.reduce_sum(mask(y)) / n,
+    "sum divided before a mask": lambda y, p, keras_loss, n: (
+        (1 / n) * kept(y, p) / tf.reduce_sum(mask(y))
+    ),
+    "sum over all masks, if they are alike": lambda y, p, keras_loss, n: (
+        kept(y, p) / (n * tf.reduce_sum(mask(y)) + 1e-6)
+    ),
     "sum of divided means": lambda y, p, keras_loss, n: (
         tf.reduce_mean(tf.square(y - p)) / n + tf.reduce_mean(tf.abs(y - p)) / n
     ),

@@ -41,32 +41,32 @@ def is_scaled(loss: tf.Tensor) -> bool:
     """
     if not tf.is_symbolic_tensor(loss):
         return hasattr(loss, "_is_scaled_by_keras")
-    return _all_terms(loss, lambda term: hasattr(term, "_is_scaled_by_keras"))
+    return _all_terms(loss, lambda term, _: hasattr(term, "_is_scaled_by_keras"))
 
 
 def is_sum(loss: tf.Tensor, process_group: Any) -> bool:
     """Returns True if all terms of a loss are sums over the replica's examples, or multiples."""
-    return _all_terms(loss, lambda term: is_sum_of_own_examples(term, process_group))
+    return _all_terms(loss, lambda term, _: is_sum_of_own_examples(term, process_group))
 
 
 def _all_terms(loss, holds):
-    """Returns True if a property holds for all terms of a loss, but for their factors.
+    """Returns True if `holds(term, factor)` for all terms of a loss.
 
     A quotient is no term: a sum divided by the number of examples is a mean.
     """
-    pending, seen = [loss], set()
+    pending, seen = [(loss, 1.0)], set()
     while pending:
-        term = pending.pop()
+        term, factor = pending.pop()
         op = term.op
-        if id(term) in seen or holds(term) or _is_zero(op):
+        if id(term) in seen or holds(term, factor) or _is_zero(op):
             continue
         seen.add(id(term))
         if op.type in (*_SAME_SCALE, "Sum"):
-            pending.append(op.inputs[0])
+            pending.append((op.inputs[0], factor))
         elif op.type in _SUMS:
-            pending += op.inputs
-        elif op.type == "Mul" and (scaled := _scaled(op, 1.0)):
-            pending.append(scaled[0][0])
+            pending += [(summand, factor) for summand in op.inputs]
+        elif op.type == "Mul" and (scaled := _scaled(op, factor)):
+            pending += scaled
         else:
             return False
     return True
@@ -123,7 +123,7 @@ def _wrong_scale(loss, context):
             pending += [(term, scale) for term in op.inputs[0].op.inputs]
         elif op.type in ("Mul", "RealDiv") and (scaled := _scaled(op, scale)):
             pending += scaled
-        elif _is_own_mean(tensor, group):
+        elif _is_own_mean(tensor, count, group):
             of_means.append(scale)
     if _are_undivided(of_means, count):
         return (
@@ -146,21 +146,33 @@ def _are_undivided(scales, count):
     return 1.0 in scales or (is_average and not any(abs(s * count - 1) < _ROUNDING for s in scales))
 
 
-def _is_own_mean(tensor, process_group):
-    """Returns True for a mean over a replica's own examples, or another quotient of their sums."""
+def _is_own_mean(tensor, count, process_group):
+    """Returns True for a mean over a replica's own examples, or another quotient of their sums.
+
+    One part of a quotient may be divided, or multiplied, by the number of replicas.
+    """
     op = tensor.op
     if op.type not in ("RealDiv", "DivNoNan"):
         return is_mean_of_examples(tensor) and differs(op.inputs[0], process_group)
+    factors = []
 
-    def grows_with_examples(term):
+    def grows_with_examples(term, factor):
         if term.op.type == "Maximum":
             term = term.op.inputs[0]
-        is_number = tf.get_static_value(term) is not None
-        return is_number or is_sum_of_own_examples(term, process_group)
+        if tf.get_static_value(term) is not None:
+            return True
+        if is_sum_of_own_examples(term, process_group):
+            factors.append(factor)
+            return True
+        return False
 
-    return all(
-        differs(part, process_group) and _all_terms(part, grows_with_examples) for part in op.inputs
-    )
+    for part, divided in zip(op.inputs, (1 / count, count), strict=True):
+        factors.clear()
+        if not (differs(part, process_group) and _all_terms(part, grows_with_examples)):
+            return False
+        if all(abs(factor / divided - 1) < _ROUNDING for factor in factors):
+            return False
+    return True
 
 
 def _scaled(op, scale):
