@@ -25,6 +25,10 @@ def kept(y, p):
     return tf.reduce_sum(mask(y) * tf.square(y - p))
 
 
+def of_unknown_length(y):
+    return tf.raw_ops.PlaceholderWithDefault(input=y, shape=[None, 1])
+
+
 _NOT_DIVIDED = {
     "mean": lambda y, p, keras_loss, n: tf.reduce_mean(tf.square(y - p)),
     "mean of Keras, and a penalty": lambda y, p, keras_loss, n: (
@@ -46,6 +50,12 @@ _NOT_DIVIDED = {
     ),
     "mean with a mask, and a small number": lambda y, p, keras_loss, n: (
         kept(y, p) / (tf.reduce_sum(mask(y)) + 1e-6)
+    ),
+    "sum over the replica's examples": lambda y, p, keras_loss, n: (
+        tf.reduce_sum(tf.square(y - p)) / tf.cast(tf.shape(y)[0], tf.float32)
+    ),
+    "sum over the replica's examples, of unknown number": lambda y, p, keras_loss, n: (
+        tf.reduce_sum(tf.square(y - p)) / tf.cast(tf.shape(of_unknown_length(y))[0], tf.float32)
     ),
     "overlap": lambda y, p, keras_loss, n: (
         1 - (2 * tf.reduce_sum(y * p) + 1) / (tf.reduce_sum(y * y) + tf.reduce_sum(p * p) + 1)
@@ -71,6 +81,22 @@ _RIGHT = {
     ),
     "sum over all masks, if they are alike": lambda y, p, keras_loss, n: (
         kept(y, p) / (n * tf.reduce_sum(mask(y)) + 1e-6)
+    ),
+    "sum over the replica's examples, multiplied": lambda y, p, keras_loss, n: (
+        tf.reduce_sum(tf.square(y - p)) / tf.cast(tf.shape(y)[0] * n, tf.float32)
+    ),
+    "sum over gathered examples": lambda y, p, keras_loss, n: (
+        tf.reduce_sum(tf.square(y - p))
+        / tf.cast(
+            tf.shape(tf.distribute.get_replica_context().all_gather(y, axis=0))[0], tf.float32
+        )
+    ),
+    "sum over all replicas' examples": lambda y, p, keras_loss, n: (
+        tf.reduce_sum(tf.square(y - p))
+        / tf.distribute.get_replica_context().all_reduce("sum", tf.cast(tf.shape(y)[0], tf.float32))
+    ),
+    "sum over the length of an example": lambda y, p, keras_loss, n: (
+        tf.reduce_sum(tf.square(y - p)) / tf.cast(tf.shape(y)[1], tf.float32)
     ),
     "sum of divided means": lambda y, p, keras_loss, n: (
         tf.reduce_mean(tf.square(y - p)) / n + tf.reduce_mean(tf.abs(y - p)) / n

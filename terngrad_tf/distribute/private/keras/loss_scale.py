@@ -13,6 +13,8 @@ from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.replica_data import (
     differs,
+    example_counts,
+    is_length_of_first_axis,
     is_mean_of_examples,
     is_sum_of_own_examples,
 )
@@ -121,10 +123,10 @@ def _wrong_scale(loss, context):
             pending += [(term, scale) for term in op.inputs]
         elif op.type == "Sum" and op.inputs[0].op.type == "Pack" and op.inputs[0].shape.rank == 1:
             pending += [(term, scale) for term in op.inputs[0].op.inputs]
-        elif op.type in ("Mul", "RealDiv") and (scaled := _scaled(op, scale)):
-            pending += scaled
         elif _is_own_mean(tensor, count, group):
             of_means.append(scale)
+        elif op.type in ("Mul", "RealDiv"):
+            pending += _scaled(op, scale)
     if _are_undivided(of_means, count):
         return (
             f"at {count} times the rate, by a mean over each replica's examples that is summed"
@@ -149,26 +151,29 @@ def _are_undivided(scales, count):
 def _is_own_mean(tensor, count, process_group):
     """Returns True for a mean over a replica's own examples, or another quotient of their sums.
 
-    One part of a quotient may be divided, or multiplied, by the number of replicas.
+    One part of a quotient may be divided, or multiplied, by the number of replicas: it is no mean.
     """
     op = tensor.op
     if op.type not in ("RealDiv", "DivNoNan"):
         return is_mean_of_examples(tensor) and differs(op.inputs[0], process_group)
-    factors = []
+    factors, own_counts = [], example_counts(op.inputs[0], process_group)
 
     def grows_with_examples(term, factor):
-        if term.op.type == "Maximum":
+        while term.op.type in (*_SAME_SCALE, "Maximum"):
             term = term.op.inputs[0]
-        if tf.get_static_value(term) is not None:
-            return True
-        if is_sum_of_own_examples(term, process_group):
+        if is_length_of_first_axis(term):
+            # Constant if it is known.
+            shape = tf.get_static_value(term.op.inputs[0])
+            is_own = differs(term, process_group) if shape is None else shape[0] in own_counts
+        else:
+            is_own = is_sum_of_own_examples(term, process_group)
+        if is_own:
             factors.append(factor)
-            return True
-        return False
+        return is_own or tf.get_static_value(term) is not None
 
     for part, divided in zip(op.inputs, (1 / count, count), strict=True):
         factors.clear()
-        if not (differs(part, process_group) and _all_terms(part, grows_with_examples)):
+        if not _all_terms(part, grows_with_examples):
             return False
         if all(abs(factor / divided - 1) < _ROUNDING for factor in factors):
             return False

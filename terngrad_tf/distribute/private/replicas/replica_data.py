@@ -139,12 +139,27 @@ def _is_sum_of_examples(tensor):
     return tensor.op.type == "Sum" and _reduces_first_axis(tensor.op)
 
 
+def is_length_of_first_axis(tensor: tf.Tensor) -> bool:
+    """Returns True for the length of a tensor's first axis."""
+    return _axis_of_length(tensor.op) == 0
+
+
 def _is_length_of_examples(op):
     """Returns True for the length of a tensor's axis, but for the first."""
-    if op.type != "StridedSlice" or op.inputs[0].op.type != "Shape":
-        return False
+    return bool(_axis_of_length(op))
+
+
+def _axis_of_length(op):
+    """Returns the first axis, from 0, whose length is taken from a shape; None if unknown.
+
+    Known shapes are constants.
+    """
+    is_part = op.type == "StridedSlice" and op.inputs[0].op.type in ("Shape", "Const")
+    if not is_part or not op.inputs[0].dtype.is_integer:
+        return None
     axis, rank = tf.get_static_value(op.inputs[1]), op.inputs[0].shape[0]
-    return axis is not None and rank is not None and bool((axis % rank).all())
+    is_known = axis is not None and axis.size == 1 and rank is not None
+    return axis.item() % rank if is_known else None
 
 
 def _reduces_first_axis(op):
