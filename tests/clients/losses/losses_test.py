@@ -245,6 +245,18 @@ class AddsLoss(layers.Layer):
         return x
 
 
+class AddsConstant(layers.Layer):
+    """Adds a tensor made outside of the step."""
+
+    def __init__(self):
+        super().__init__()
+        self.constant = tf.constant(0.5)
+
+    def call(self, x):
+        self.add_loss(self.constant)
+        return x
+
+
 class Endpoint(layers.Layer):
     """Adds a loss of Keras."""
 
@@ -253,16 +265,16 @@ class Endpoint(layers.Layer):
         return x
 
 
-def train_eagerly(strategy, *added):
+def train_with(strategy, *added, run_eagerly=True):
     with strategy.scope():
         dense = layers.Dense(2, activity_regularizer="l2", kernel_regularizer="l2")
         model = keras.Sequential([keras.Input([3]), dense, *added, layers.Dense(1)])
-        model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=True)
+        model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=run_eagerly)
     return fit(model, numbers(12, 3), numbers(12, 1, seed=1), batch_size=6)
 
 
 def loss_of_an_eager_layer(strategy):
-    return train_eagerly(strategy, Endpoint())
+    return train_with(strategy, Endpoint())
 
 
 class OwnComputedLoss(keras.Model):
@@ -355,7 +367,12 @@ class LossesTest(ClientTest):
 
     def test_warns_of_other_losses_that_eager_layers_add(self):
         with self.assertWarnsRegex(UserWarning, "take what a layer gives to `add_loss` for a mean"):
-            train_eagerly(TernGradStrategy(2, grad_bits=32), AddsLoss("of each example"))
+            train_with(TernGradStrategy(2, grad_bits=32), AddsLoss("of each example"))
+
+    def test_compiled_steps_do_not_warn_of_a_constant_that_a_layer_adds(self):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="With `run_eagerly=True`")
+            train_with(TernGradStrategy(2, grad_bits=32), AddsConstant(), run_eagerly=False)
 
     @pytest.mark.slow
     def test_losses_with_masks_are_those_of_whole_batches(self):

@@ -75,7 +75,8 @@ def _add_layers_loss(stock, self, loss):
     if is_scaled(loss):
         return note_scaled(total)
     if not tf.is_symbolic_tensor(loss):
-        _warn_of_added(self, loss)
+        if tf.executing_eagerly():
+            _warn_of_added(self, loss)
         return stock(self, loss)
     if is_sum(total, tf.distribute.get_strategy().extended.process_group):
         share = _share()
