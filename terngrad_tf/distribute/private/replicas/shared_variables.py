@@ -54,12 +54,14 @@ class SharedVariables(LocalReplicas):
         is_known = not callable(initial_value) and not is_symbolic(initial_value)
         with tf.init_scope() if is_known else contextlib.nullcontext():
             variable = self._create_components(next_creator, **kwargs)
-        if is_symbolic(initial_value) and len({id(copy) for copy in variable.values}) > 1:
+        has_copies = len({id(copy) for copy in variable.values}) > 1
+        # Processes would wait forever: each begins its broadcast of the value at another place.
+        if is_symbolic(initial_value) and (has_copies or self.process_group is not None):
             raise ValueError(
                 f"A step made the variable {variable.name.removesuffix(':0')!r} with an initial "
                 "value that depends on the step's arguments, or on a variable that the step wrote "
-                "before. Replicas have their own copies of the new variable, which may then "
-                f"differ. Make it before the step. Received: initial_value={initial_value}"
+                "before. Replicas or processes have their own copies of the new variable, which "
+                f"may then differ. Make it before the step. Received: initial_value={initial_value}"
             )
         for component in variable.values:
             # Replicas find their own copy by it. TensorFlow sets it on the component instead if a

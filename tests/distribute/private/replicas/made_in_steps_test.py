@@ -96,6 +96,13 @@ class MadeInStepsTest(tf.test.TestCase, parameterized.TestCase):
         with self.assertRaisesRegex(ValueError, "'average' with an initial value that depends on"):
             step(numbers_of(strategy))
 
+    def test_processes_refuse_weights_with_a_value_that_only_the_step_knows(self):
+        strategy = TernGradStrategy(1)
+        strategy.extended.process_group = object()  # of a cluster, whose broadcasts would not meet
+        step = tf.function(lambda x: strategy.extended.call_for_each_replica(tf.Variable, (x,)))
+        with self.assertRaisesRegex(ValueError, "processes have their own copies"):
+            step(tf.constant(1.0))
+
     def test_weights_take_a_value_that_only_the_step_knows(self):
         strategy, made = TernGradStrategy(2), []
 
