@@ -9,8 +9,10 @@ import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 from keras import layers
+from tensorflow.python.distribute import values
 
 from terngrad_tf.distribute import TernGradStrategy
+from terngrad_tf.distribute.private.replicas import padding
 from tests.clients.comparison import ClientTest, assert_close, numbers, weights
 
 # Some batches have fewer examples than replicas, or do not divide evenly.
@@ -183,6 +185,15 @@ class EmptyReplicasTest(ClientTest, parameterized.TestCase):
     @parameterized.parameters(synchronized_batch_norm, own_means)
     def test_reductions_and_numbers_are_those_of_the_batch(self, program):
         self.assert_same_without_strategy([program])
+
+    def test_texts_of_replicas_may_differ_in_length(self):
+        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.string)] * 2)
+        def repeated(first, second):
+            return padding._repeat_text(values.PerReplica([first, second])).values
+
+        for rows, shape in ((2, (2, 5)), (0, (1, 3))):
+            first, second = repeated(tf.fill([2, 3], "red"), tf.fill([rows, 5], "red"))
+            self.assertEqual((first.shape, second.shape), ((2, 3), shape))
 
     @parameterized.parameters(own_sums, gathered, own_steps, texts_of_a_vocabulary)
     @pytest.mark.slow

@@ -260,8 +260,13 @@ def _repeat_text(value):
     if not (is_text and parts[0].shape.rank and is_distributed(value)):
         return value
     first = parts[0][:1]
-    parts = [tf.concat([part, first], 0)[: tf.maximum(tf.shape(part)[0], 1)] for part in parts]
-    return values.PerReplica(parts)
+    # Not `tf.concat`: texts of other datasets may have other lengths.
+    return values.PerReplica(
+        [
+            tf.cond(tf.equal(tf.shape(part)[0], 0), lambda: first, lambda part=part: part)
+            for part in parts
+        ]
+    )
 
 
 def _pad_empty_ragged(ragged):
