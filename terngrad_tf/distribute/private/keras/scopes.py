@@ -23,7 +23,8 @@ _ADVICE = (
 )
 _RUN = (
     "The step of a user's own loop must be run by `strategy.run(step, args=...)`, in which each"
-    " replica computes the gradients of its part of a batch. Received: a step outside of it"
+    " replica computes the gradients of its part of a batch (`optimizer.build(weights)` alone makes"
+    " an optimizer's variables). Received: a step outside of it"
 )
 # Modules of optimizers whose gradients no op sees: of Keras 2 and TensorFlow 1.
 _OTHER_OPTIMIZERS = ("tf_keras.src.optimizers.", "tensorflow.python.training.optimizer")
