@@ -83,7 +83,7 @@ def value_outside_functions(initial_value: Any, dtype: Any = None) -> Any:
         return initial_value
     value = initial_value() if callable(initial_value) else initial_value
     value = tf.convert_to_tensor(value, dtype=dtype)
-    if not is_symbolic(value):
+    if not tf.is_symbolic_tensor(value):
         return value
     constant = tf.get_static_value(value)
     if constant is not None:
@@ -116,11 +116,6 @@ def _is_written(handle, graph):
                 return True
         graph = graph.outer_graph
     return False
-
-
-def is_symbolic(value: Any) -> bool:
-    """Returns True if a value is a tensor of a function under construction."""
-    return isinstance(value, tf.Tensor) and not isinstance(value, ops.EagerTensor)
 
 
 def is_distributed(value: Any) -> bool:

@@ -20,7 +20,6 @@ from terngrad_tf.distribute.private.replicas.aggregation import (
 from terngrad_tf.distribute.private.replicas.agreement import agreed_by_processes
 from terngrad_tf.distribute.private.replicas.devices import (
     are_of_same_tensors,
-    is_symbolic,
     value_outside_functions,
 )
 from terngrad_tf.distribute.private.replicas.merging import merge
@@ -51,12 +50,13 @@ class SharedVariables(LocalReplicas):
         # A step that makes a variable would assign initial values to the copies while it runs.
         # Replicas write to their copies then, and TensorFlow cannot order these writes: each
         # replica's part of the step takes the copies as several arguments.
-        is_known = not callable(initial_value) and not is_symbolic(initial_value)
+        of_step = tf.is_symbolic_tensor(initial_value)
+        is_known = not callable(initial_value) and not of_step
         with tf.init_scope() if is_known else contextlib.nullcontext():
             variable = self._create_components(next_creator, **kwargs)
         has_copies = len({id(copy) for copy in variable.values}) > 1
         # Processes would wait forever: each begins its broadcast of the value at another place.
-        if is_symbolic(initial_value) and (has_copies or self.process_group is not None):
+        if of_step and (has_copies or self.process_group is not None):
             raise ValueError(
                 f"A step made the variable {variable.name.removesuffix(':0')!r} with an initial "
                 "value that depends on the step's arguments, or on a variable that the step wrote "
