@@ -155,18 +155,20 @@ def steps_that_run_eagerly(strategy):
     return model.fit(*DATA, batch_size=8, verbose=0, shuffle=False).history, weights(model)
 
 
-def texts_of_a_vocabulary(strategy):
-    """The layer refuses other texts than those of its vocabulary, also the empty one."""
-    x, y = tf.constant([["red"], ["green"], ["blue"]] * 3), numbers(9, 1)
-    with strategy.scope():
-        words = layers.Input((1,), dtype="string")
-        ids = layers.StringLookup(
-            vocabulary=["red", "green", "blue"], mask_token=None, num_oov_indices=0
-        )(words)
-        model = keras.Model(words, layers.Dense(1)(layers.Embedding(3, 2)(ids)))
-        model.compile("sgd", "mse")
-    history = model.fit(x, y[:, None], batch_size=8, shuffle=False, verbose=0).history
-    return history, weights(model), model.predict(x[:1], verbose=0)
+def entries_of_vocabularies(strategy):
+    """Layers refuse what is not in their vocabularies, also empty texts and zeros."""
+    texts = layers.StringLookup(vocabulary=["red", "blue"], mask_token=None, num_oov_indices=0)
+    numbers_ = layers.IntegerLookup(vocabulary=[5, 7], mask_token=None, num_oov_indices=0)
+    results = []
+    for lookup, (one, other) in ((texts, ("red", "blue")), (numbers_, (5, 7))):
+        x, y = tf.constant([[one], [other], [one]] * 3), numbers(9, 1)
+        with strategy.scope():
+            inputs = layers.Input((1,), dtype=x.dtype)
+            model = keras.Model(inputs, layers.Dense(1)(layers.Embedding(2, 2)(lookup(inputs))))
+            model.compile("sgd", "mse")
+        history = model.fit(x, y[:, None], batch_size=8, shuffle=False, verbose=0).history
+        results.append((history, weights(model), model.predict(x[:1], verbose=0)))
+    return results
 
 
 PROGRAMS = [
@@ -175,7 +177,7 @@ PROGRAMS = [
     own_sums,
     gathered,
     own_steps,
-    texts_of_a_vocabulary,
+    entries_of_vocabularies,
 ]
 
 
@@ -189,13 +191,13 @@ class EmptyReplicasTest(ClientTest, parameterized.TestCase):
     def test_texts_of_replicas_may_differ_in_length(self):
         @tf.function(input_signature=[tf.TensorSpec([None, None], tf.string)] * 2)
         def repeated(first, second):
-            return padding._repeat_text(values.PerReplica([first, second])).values
+            return padding._repeat_first(values.PerReplica([first, second])).values
 
         for rows, shape in ((2, (2, 5)), (0, (1, 3))):
             first, second = repeated(tf.fill([2, 3], "red"), tf.fill([rows, 5], "red"))
             self.assertEqual((first.shape, second.shape), ((2, 3), shape))
 
-    @parameterized.parameters(own_sums, gathered, own_steps, texts_of_a_vocabulary)
+    @parameterized.parameters(own_sums, gathered, own_steps, entries_of_vocabularies)
     @pytest.mark.slow
     def test_further_numbers_are_those_of_the_batch(self, program):
         self.assert_same_without_strategy([program])

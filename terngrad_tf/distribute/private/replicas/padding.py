@@ -1,8 +1,8 @@
 """Replicas whose batches differ in length or are empty.
 
 The last batch of an epoch may have fewer examples than there are replicas. A replica without
-examples computes on a row of zeros and of texts of others, whose results are left out. Means weight
-replicas by examples.
+examples computes on another's example, or on a row of zeros, whose results are left out. Means
+weight replicas by examples.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ class Padding(typing.NamedTuple):
     """A replica's knowledge of its part of a batch.
 
     Attributes:
-        is_empty: boolean tensor, True if the replica computes on a row of zeros; None: never.
+        is_empty: boolean tensor, True if the replica has no example of its own; None: never.
         share: float64 tensor, the replica's share of all examples; None: equal shares, or see
             `share_of`.
         rows: float64 tensor, the replica's examples, if processes have not told theirs.
@@ -135,7 +135,7 @@ class PaddedReplicas(LocalReplicas):
                 return run(fn, args=args)
         may_be_empty = not (are_static and all(rows))
         if may_be_empty:
-            args = tf.nest.map_structure(_repeat_text, args)
+            args = tf.nest.map_structure(_repeat_first, args)
         examples = sum(r for r in rows if r is not None)
         rows = [tf.cast(r, tf.int32) for r in rows]
         empty = values.PerReplica([tf.equal(r, 0) for r in rows]) if may_be_empty else None
@@ -253,14 +253,17 @@ def _pad_empty(tensor):
     return tf.cond(tf.equal(tf.shape(tensor)[0], 0), one_of_zeros, lambda: tensor)
 
 
-def _repeat_text(value):
-    """Gives replicas without examples a text of the first: layers may refuse the empty text."""
+def _repeat_first(value):
+    """Gives local replicas without examples an example of the first, which layers do not refuse.
+
+    Zeros may be no entry of a vocabulary, or no input of a logarithm.
+    """
     parts = local_tensors(value)
-    is_text = isinstance(parts[0], tf.Tensor) and parts[0].dtype == tf.string
-    if not (is_text and parts[0].shape.rank and is_distributed(value)):
+    is_batch = isinstance(parts[0], tf.Tensor) and parts[0].shape.rank
+    if not (is_batch and is_distributed(value)):
         return value
     first = parts[0][:1]
-    # Not `tf.concat`: texts of other datasets may have other lengths.
+    # Not `tf.concat`: examples of other datasets may have other lengths.
     return values.PerReplica(
         [
             tf.cond(tf.equal(tf.shape(part)[0], 0), lambda: first, lambda part=part: part)
