@@ -9,7 +9,8 @@ from typing import TypeVar
 from slim_data.common.errors import DataError
 
 _WORKER = re.compile(r"worker_(?P<id>\d+)_of_(?P<num>\d+)")
-_SHARD = re.compile(r"(?P<split>.+)-(?P<index>\d{5,})-of-(?P<count>\d{5,})")
+# All names of a conversion must fit into memory.
+_SHARD = re.compile(r"(?P<split>.+)-(?P<index>\d{5,7})-of-(?P<count>\d{5,7})")
 
 
 def shard_names(split: str, num_shards: int) -> list[str]:

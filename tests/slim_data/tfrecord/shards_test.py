@@ -86,6 +86,10 @@ class ShardsTest(tf.test.TestCase):
         parts = ["train-00001-of-01000", "and 996 more"]
         self.assert_data_error(parts, shards.find_shards, self.folder, "train")
 
+    def test_a_name_with_an_absurd_number_of_shards_is_none_of_a_shard(self):
+        self.touch("train-00000-of-999999999999")
+        self.assertEqual(shards.find_shards(self.folder, "train"), [])
+
     def test_two_conversions_in_one_folder_are_refused(self):
         self.touch(*shards.shard_names("train", 2), "train-mnist.tfrecord")
         parts = ["one conversion", "train-00000-of-00002 and train-mnist.tfrecord"]
