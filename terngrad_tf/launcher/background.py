@@ -186,9 +186,11 @@ def _run(log, lock, output, question, run):
     except BaseException:  # the traceback belongs into the log
         traceback.print_exc()
     finally:
-        tell((line or "").encode())
-        pid_file(log).unlink(missing_ok=True)
-        os._exit(status)
+        try:
+            tell((line or "").encode("utf-8", "backslashreplace"))
+            pid_file(log).unlink(missing_ok=True)
+        finally:
+            os._exit(status)
 
 
 def _signal(pid, number):

@@ -101,6 +101,7 @@ class BackgroundTest(tf.test.TestCase):
             (["-np", "2", SCRIPT, "fail"], 1, "worker 1 on this machine ended with status 1: Val"),
             (["-np", "0", SCRIPT], 2, "error: `-np` must be a positive integer"),
             (["none.py"], 2, "this machine: no file "),
+            (["\udcff.py"], 2, "this machine: no file "),  # a name that is no UTF-8
         ):
             status, lines = self.terngrad(*run, *arguments)
             self.assertEqual((status, len(lines)), (expected, 1), lines)
