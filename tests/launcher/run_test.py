@@ -352,6 +352,7 @@ class OneMachineTest(tf.test.TestCase):
             ),
             (["--max-restarts", "-1", SCRIPT], "`--max-restarts` must be 0 or more"),
             (["--grace", "nan", SCRIPT], "`--grace` must be positive seconds"),
+            (["--start-timeout", "1e300", SCRIPT], "`--start-timeout` must be positive seconds"),
             (["--min-workers", "1", SCRIPT], "`--min-workers` must be given with --max-restarts"),
             (["--sync", SCRIPT], "`--sync` must be given with -H"),
             (["--ps-hosts", "a:1", SCRIPT], "`--ps-hosts` must be given with --worker-hosts"),

@@ -6,6 +6,8 @@ import os
 from terngrad_tf.bin.command import remote_options
 
 PROGRAM = "terngrad run"
+# Queues wait no longer than 292 years.
+_MOST_SECONDS = 10**9
 _DESCRIPTION = """\
 Starts a training script in every process of a cluster, sets TF_CONFIG, shows the processes' output,
 and ends all processes if one fails.
@@ -206,9 +208,10 @@ def check(values: argparse.Namespace, is_by_hand: bool) -> None:
             value = getattr(values, name)
             raise ValueError(f"`--{flag}` must be 0 or more. Received: --{flag}={value}")
     for name in ("start_timeout", "grace"):
-        if not 0 < getattr(values, name) < float("inf"):
+        if not 0 < getattr(values, name) <= _MOST_SECONDS:
             flag, value = name.replace("_", "-"), getattr(values, name)
-            raise ValueError(f"`--{flag}` must be positive seconds. Received: --{flag}={value}")
+            rule = f"positive seconds, at most {_MOST_SECONDS:,}"
+            raise ValueError(f"`--{flag}` must be {rule}. Received: --{flag}={value}")
     if values.min_workers and not values.max_restarts:
         raise ValueError("`--min-workers` must be given with --max-restarts, which it needs")
     for flag, value, where in (
