@@ -12,7 +12,7 @@ import tensorflow as tf
 class QuickstartTest(tf.test.TestCase):
     def run_quickstart(self, folder):
         command = [sys.executable, "-m", "terngrad_tf.bin.quickstart", "--output_dir", str(folder)]
-        command += ["--num_nodes", "2", "--max_steps", "20", "--batch_size", "16"]
+        command += ["--num_nodes", "2", "--max_steps", "25", "--batch_size", "16"]
         result = subprocess.run(command, check=True, timeout=300, stdout=subprocess.PIPE, text=True)
         return result.stdout
 
@@ -38,14 +38,14 @@ class QuickstartTest(tf.test.TestCase):
         lines = first[first.index("gradients ") : first.index("Curves: ")].splitlines()
         self.assertLessEqual(max(map(len, lines)), 80)
         steps = [int(step) for step in re.findall(r": step (\d+), entropy_loss", first)]
-        self.assertEqual(steps[:4], [0, 20, 0, 20])
+        self.assertEqual(steps[:4], [0, 25, 0, 25])
         for picture in ("curves.png", "subspace/subspace.png"):
             self.assertEqual((folder / picture).read_bytes()[:4], b"\x89PNG")
         self.assertIn(f": report: {folder / 'report.html'}\n\nNext:\n", first)
         self.assertEqual(first.count(": accuracy: "), 3)
         self.assertNotIn("starting evaluation", first)
         self.assertIn("Report of ternary, float, subspace", (folder / "report.html").read_text())
-        for name, step in (("ternary", 20), ("float", 20), ("subspace", 6)):
+        for name, step in (("ternary", 25), ("float", 25), ("subspace", 6)):
             self.assertTrue((folder / name / f"model.ckpt-{step}.index").exists())
             self.assertLen(list((folder / name).glob("events.*.v2")), 1)
 

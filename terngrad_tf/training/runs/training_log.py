@@ -49,8 +49,8 @@ class TrainingLog(StepCounter):
 
     Args:
         learning_rate, traffic: functions of the number of steps done.
-        freq: steps between entries for TensorBoard.
-        line_freq: steps between lines, a multiple of `freq`; the last step's entry also has a line.
+        freq: steps between entries for TensorBoard; the last step also has one.
+        line_freq: steps between lines, a multiple of `freq`; the last step also has one.
     """
 
     def __init__(
@@ -103,7 +103,8 @@ class TrainingLog(StepCounter):
             self._screen.step(
                 self._name, self.step, figures[tags.TOTAL_LOSS], figures[tags.PRECISION_AT_1]
             )
-        is_due = self.step % self._freq == 0
+        is_last = self.step == self._last_step
+        is_due = is_last or self.step % self._freq == 0
         is_first = self.step == self._first_step + 1
         if (is_due or is_first) and self._strategy.is_chief:
             self._tell_wires()
@@ -118,7 +119,7 @@ class TrainingLog(StepCounter):
             speeds = speeds or self._tell(self.step, means)
             if self._board is not None:
                 smoothed = self._smooth(figures)
-                if self._summary_due(self.step):
+                if is_last or self._summary_due(self.step):
                     rates = {**speeds, **self._rates()}
                     self._board.scalars({**figures, **smoothed, **rates}, self.step)
             self.model.reset_metrics()
@@ -194,7 +195,7 @@ class TrainingLog(StepCounter):
         return speeds
 
     def _smooth(self, figures):
-        kept = _SMOOTHING**self._freq
+        kept = _SMOOTHING ** (self.step - self._reset_step)
         for tag in (tags.CROSS_ENTROPY, tags.REGULARIZATION, tags.TOTAL_LOSS):
             before = self._smoothed.get(tag, figures[tag])
             self._smoothed[tag] = kept * before + (1 - kept) * figures[tag]

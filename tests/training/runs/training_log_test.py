@@ -86,6 +86,18 @@ class TrainingLogTest(unittest.TestCase):
             for step, scalars in told.items():
                 self.assertAlmostEqual(scalars[tags.TOTAL_LOSS], losses[step - 1])
 
+    def test_the_last_step_has_a_line_and_an_entry(self):
+        losses, board = np.random.default_rng(0).uniform(0, 100, 13), mock.Mock()
+        for first_step, num_steps in ((0, 13), (0, 3), (11, 13)):
+            board.reset_mock()
+            lines = self.lines(losses[:num_steps], first_step, 10, board)
+            (scalars, step), _ = board.scalars.call_args
+            begin = max(first_step, num_steps // 10 * 10)
+            mean = losses[begin:num_steps].mean()
+            self.assertEqual(step, num_steps)
+            self.assertAlmostEqual(scalars[tags.TOTAL_LOSS], mean)
+            self.assertAlmostEqual(lines[num_steps], mean, delta=0.0051)
+
 
 if __name__ == "__main__":
     sys.exit(pytest.main([__file__]))
