@@ -64,6 +64,7 @@ class QuickstartConfig(Config):
         "quickstart_output",
         "Folder for the data, the runs, the results. Existing parts are used or resumed; nothing "
         "is deleted.",
+        checks.folder,
     )
     num_nodes: int = option(4, "Virtual workers.", checks.integers(1, SUBSPACE_BATCH_SIZE))
     # One direction needs two snapshots.
@@ -92,7 +93,7 @@ def _main(values):
     # Refuses an invalid number before data is written.
     config = flags.config_of(values, QuickstartConfig)
     check_installed("sklearn", "matplotlib", "plotly")
-    output = pathlib.Path(values.output_dir)
+    output = pathlib.Path(config.output_dir)
     data_dir = output / "data"
     _say(f"writing scikit-learn's digits as TFRecords to {data_dir}")
     slim_data.convert(DATASET, str(data_dir), shard=True, train_shards=TRAIN_SHARDS, report=_say)

@@ -10,6 +10,7 @@ from typing import Any
 from absl.flags import FlagValues
 
 from terngrad_tf.bin.common import flags, program, run_reports
+from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.config import Config, configuration, option
 
 DESCRIPTION = (
@@ -23,7 +24,9 @@ DESCRIPTION = (
 class ReportConfig(Config):
     """Options of the program besides the runs."""
 
-    output: str = option("report.html", "HTML file to write; an existing file is replaced.")
+    output: str = option(
+        "report.html", "HTML file to write; an existing file is replaced.", checks.path
+    )
     eval_dir: str = option(
         "",
         "Folders with the --eval_dir of each run's evaluation, separated by commas. Folders named "
@@ -54,7 +57,8 @@ def _main(values, folders):
             f"Received: eval_dir={values.eval_dir!r}"
         )
     next_steps = run_reports.next_steps
-    path = reports.write(folders, values.output, eval_dirs=eval_dirs, next_steps=next_steps)
+    output = flags.config_of(values, ReportConfig).output
+    path = reports.write(folders, output, eval_dirs=eval_dirs, next_steps=next_steps)
     print(f"Report: {path}")
 
 

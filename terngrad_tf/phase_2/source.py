@@ -129,11 +129,11 @@ def find_snapshots(weight_load_dir: str, start: Start) -> str:
     A relative path that does not exist in the current folder is looked up beside the initial run's:
     "./checkpoint_stage_1/checkpoint_pca" of MindSpore's tutorial is in device0_stage_1.
     """
-    given = os.path.expanduser(weight_load_dir)
-    if not given:
+    if not weight_load_dir:
         return str(start.folder / run_folder.SNAPSHOT_FOLDER)
-    beside = start.folder.parent / given
-    return str(beside) if not os.path.exists(given) and beside.is_dir() else given
+    beside = start.folder.parent / weight_load_dir
+    is_beside = not os.path.exists(weight_load_dir) and beside.is_dir()
+    return str(beside) if is_beside else weight_load_dir
 
 
 def subspace_path(config: SubspaceConfig) -> str:
@@ -197,7 +197,7 @@ def with_network(config: _Config, start: Start) -> _Config:
 
 
 def start_at(config: SubspaceConfig, start: Start) -> str:
-    """Returns the kind of weights to start at, one of `subspace_config.STARTS`."""
+    """Returns the kind of weights to start at, one of `config.STARTS`."""
     chosen = config.basis.start_at or ("average" if start.keeps_average else "last")
     if chosen == "average" and not start.keeps_average:
         raise UserError(

@@ -88,7 +88,7 @@ def output_path(name: str, path: str | os.PathLike[str]) -> pathlib.Path:
         UserError: the path cannot be written to.
         OSError: the disk is full.
     """
-    output = pathlib.Path(os.path.expanduser(path))
+    output = pathlib.Path(path)
     with writing(name, output):
         if output.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

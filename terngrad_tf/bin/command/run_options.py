@@ -8,6 +8,8 @@ from terngrad_tf.bin.command import remote_options
 PROGRAM = "terngrad run"
 # Queues wait no longer than 292 years.
 _MOST_SECONDS = 10**9
+# No shell expands ~ in `--option=~/path` or in a file.
+_PATH = os.path.expanduser
 _DESCRIPTION = """\
 Starts a training script in every process of a cluster, sets TF_CONFIG, shows the processes' output,
 and ends all processes if one fails.
@@ -78,7 +80,10 @@ def _add_places(where):
         help="With --worker-hosts, addresses of parameter servers.",
     )
     where.add_argument(
-        "--rank-table", metavar="FILE", help="This machine's processes of a rank table (JSON)."
+        "--rank-table",
+        type=_PATH,
+        metavar="FILE",
+        help="This machine's processes of a rank table (JSON).",
     )
     where.add_argument(
         "--server-id",
@@ -132,7 +137,10 @@ def _add_program(what):
         help="Variable for one worker: the first for worker 0, the second for worker 1, ...",
     )
     what.add_argument(
-        "--token-file", metavar="FILE", help="Secret; admits only processes that have the same."
+        "--token-file",
+        type=_PATH,
+        metavar="FILE",
+        help="Secret; admits only processes that have the same.",
     )
 
 
@@ -142,11 +150,13 @@ def _add_manner(how):
     )
     how.add_argument(
         "--background",
+        type=_PATH,
         metavar="LOG",
         help="Return once all run, and go on with the output in LOG. `terngrad stop LOG` ends it.",
     )
     how.add_argument(
         "--log-dir",
+        type=_PATH,
         metavar="DIR",
         help="Also write the lines of each process to DIR/<number>.log. {rank} in DIR stands for"
         " the number, and DIR then for a file.",

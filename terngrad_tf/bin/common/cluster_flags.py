@@ -37,7 +37,9 @@ class ClusterFlags(Config):
         "Index of this process in its job's list, from 0. Worker 0 writes checkpoints and logs.",
         checks.COUNT_OR_0,
     )
-    rank_table_file: str = option("", "Rank table (JSON) whose devices are the workers.")
+    rank_table_file: str = option(
+        "", "Rank table (JSON) whose devices are the workers.", checks.path
+    )
     rank_id: int = option(0, "This process's rank in --rank_table_file.", checks.COUNT_OR_0)
     slurm: bool = option(False, "Take the cluster from Slurm; for programs under srun.")
     port: int = option(
@@ -54,6 +56,7 @@ class ClusterFlags(Config):
         "",
         "File with one line, a secret that all processes must share to meet. Default: the "
         "environment variable TERNGRAD_TF_TOKEN, if set.",
+        checks.path,
     )
 
     def arguments(self) -> dict[str, Any]:

@@ -101,3 +101,7 @@ def folder(name: str, value: str | os.PathLike) -> None:
             f"`{name}` must be a path without {' '.join(found)}, which TensorFlow takes for a "
             f"pattern. Received: {name}={shown(os.fspath(value))}"
         )
+
+
+# Checks of paths.
+PATHS = (path, folder)

@@ -4,6 +4,7 @@ Programs' flags, a run's identity and comparisons between processes follow from 
 """
 
 import dataclasses
+import os
 import types
 from collections.abc import Collection, Iterator
 from typing import Any, TypeGuard, TypeVar
@@ -12,6 +13,7 @@ from typing import Any, TypeGuard, TypeVar
 from terngrad_tf.common.options import REQUIRED as REQUIRED
 from terngrad_tf.common.options import documented
 from terngrad_tf.common.options import option as option
+from terngrad_tf.training.configs import checks
 from terngrad_tf.training.errors import UserError, as_user_error
 
 _Self = TypeVar("_Self", bound="Config")
@@ -35,7 +37,7 @@ def configuration(kind: type[_Kind]) -> type[_Kind]:
 class Config:
     """Base of the configurations: frozen dataclasses of options and of further configurations.
 
-    Options have unique names, at any depth.
+    Options have unique names, at any depth. A path may begin with ~, the home folder.
 
     Raises:
         UserError: an option does not allow its value.
@@ -52,6 +54,9 @@ class Config:
             if check is not None and value is not None:
                 with as_user_error():
                     check(name_of(field), value)
+                # No shell expands `--flag=~/path` or a path in a file.
+                if check in checks.PATHS:
+                    object.__setattr__(self, field.name, os.path.expanduser(value))
 
     def refuse_given(self, names: Collection[str], why: str) -> None:
         """Raises UserError if an option that would change nothing differs from its default.

@@ -23,7 +23,7 @@ def export(config: ExportConfig) -> pathlib.Path:
     imported; `tf.saved_model.load` reads the second without it, as `serve`.
     """
     checkpoint, run = pretrained.newest_checkpoint(config.checkpoint_dir)
-    output = pathlib.Path(os.path.expanduser(config.output))
+    output = pathlib.Path(config.output)
     if os.path.lexists(output):
         raise UserError(f"`output` must not be there yet. Received: output={config.output!r}")
     output_path("output", output)

@@ -7,10 +7,12 @@ import os
 import re
 import sys
 import typing
+from unittest import mock
 
 import pytest
 import tensorflow as tf
 
+from terngrad_tf.bin.command import run_options
 from terngrad_tf.distribute import WIRES
 from terngrad_tf.phase_2 import SubspaceConfig
 from terngrad_tf.training import EvalConfig, TrainConfig, UserError
@@ -81,6 +83,15 @@ class OptionsTest(tf.test.TestCase):
         self.assertEqual(changed.values(), config.values() | {"net": "alexnet", "seed": 2})
         with self.assertRaisesRegex(TypeError, "no option 'sede'"):
             config.changed(sede=2)
+
+    def test_a_path_may_begin_with_the_home_folder(self):
+        with mock.patch.dict(os.environ, HOME="/home/me"):
+            config = train_config(train_dir="~/run", data_dir="~/a ~")
+            self.assertEqual(
+                run_options.parser().parse_args(["--log-dir=~/x"]).log_dir, "/home/me/x"
+            )
+        self.assertEqual(config.train_dir, "/home/me/run")
+        self.assertEqual(config.data.data_dir, "/home/me/a ~")
 
     def test_the_docstring_lists_every_option(self):
         for kind in (TrainConfig, EvalConfig, SubspaceConfig):
