@@ -78,16 +78,21 @@ def _train(values):
             log(notice)
         for name, value in found.options.items():
             values.set_default(name, value)
-    config = flags.config_of(values, SubspaceConfig)
-    result = phase_2.train_in_subspace(config, **cluster_flags.arguments(values))
+    config, subset = flags.config_of(values, SubspaceConfig), None
+
+    def find_subset(data):
+        nonlocal subset
+        subset = final_evaluation.find_subset(data, values.eval_subset)
+
+    result = phase_2.train_in_subspace(config, find_subset, **cluster_flags.arguments(values))
     if not result.is_chief:
         return
-    final_evaluation.evaluate(
-        result.checkpoint, config.train_dir, config.data.data_dir, values.eval_subset
-    )
-    accuracies = phases.evaluate_phases(result, values.eval_subset)
-    rows = phases.table_rows(accuracies)
-    print(f"\n{report.table(['weights', 'top-1 accuracy', 'top-5 accuracy'], rows)}\n")
+    accuracies = {}
+    if subset is not None:
+        final_evaluation.evaluate(result.checkpoint, config.train_dir, config.data.data_dir, subset)
+        accuracies = phases.evaluate_phases(result, subset)
+        rows = phases.table_rows(accuracies)
+        print(f"\n{report.table(['weights', 'top-1 accuracy', 'top-5 accuracy'], rows)}\n")
     path = picture.draw(result, accuracies)
     print(f"Picture: {path}", flush=True)
     run_reports.write_beside(config.train_dir)

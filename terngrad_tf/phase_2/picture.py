@@ -100,7 +100,8 @@ def _draw_curves(axes, labels, curves):
             axes.plot(list(curve), list(curve.values()), marker=".", label=name)
     axes.set(xlabel="epochs", ylabel=label, yscale=scale)
     axes.grid(alpha=0.3)
-    axes.legend()
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend()
 
 
 def _draw_surface(axes, result, scalars):

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 from terngrad_tf.distribute import run_on_chief
 from terngrad_tf.phase_2 import source
-from terngrad_tf.phase_2.config import SubspaceConfig
+from terngrad_tf.phase_2.config import SubspaceConfig, SubspaceDataConfig
 from terngrad_tf.phase_2.moves import Moves
 from terngrad_tf.phase_2.source import Start
 from terngrad_tf.subspace import (
@@ -52,7 +53,11 @@ class SubspaceResult:
     is_chief: bool
 
 
-def train_in_subspace(config: SubspaceConfig, **cluster_options: Any) -> SubspaceResult:
+def train_in_subspace(
+    config: SubspaceConfig,
+    check_data: Callable[[SubspaceDataConfig], object] = lambda data: None,
+    **cluster_options: Any,
+) -> SubspaceResult:
     """Trains for `config.epochs`, and resumes an existing run in `train_dir`.
 
     At the end, batch-norm statistics are recomputed from the training data.
@@ -62,6 +67,7 @@ def train_in_subspace(config: SubspaceConfig, **cluster_options: Any) -> Subspac
 
     Args:
         config: `SubspaceConfig`.
+        check_data: called on the chief with `config.data`, its data set known, before training.
         **cluster_options: `cluster_resolver`, `start_timeout` and `token`, see `train`.
 
     Returns:
@@ -79,7 +85,7 @@ def train_in_subspace(config: SubspaceConfig, **cluster_options: Any) -> Subspac
         joined = stages.join(config, statistics_freq=1, **cluster_options)
     with cluster.fail_together(joined.strategy):
         cluster.compare_configs(config, joined.strategy)
-        start = _find_start(config, joined.strategy)
+        start = _find_start(config, joined.strategy, check_data)
         planned = joined.plan(_of_run(config, start))
         subspace = _share_subspace(planned, start)
         with as_user_error(), planned.strategy.scope():
@@ -172,11 +178,12 @@ def _move_to_start(config, start, subspace, network):
     return 0
 
 
-def _find_start(config, strategy):
+def _find_start(config, strategy, check_data):
     """Returns the chief's `source.Start` on all processes."""
 
     def find():
         start = source.find_start(config.basis.pretrained_weight_path)
+        check_data(source.with_network(config, start).data)
         return [start.path, str(start.folder), start.run]
 
     path, folder, run = run_on_chief(strategy, "weights to start from", find)

@@ -243,6 +243,29 @@ class SubspaceTrainerTest(tf.test.TestCase):
             self.assertEqual(status, 2, out)
             self.assertRegex(out, pattern)
 
+    def test_the_program_looks_for_the_records_to_evaluate_on_before_it_trains(self):
+        data = self.root / "only_train"
+        data.mkdir()
+        for file in (self.root / "data").glob("train-*"):
+            (data / file.name).write_bytes(file.read_bytes())
+
+        def call(name, *more):
+            out, folder = io.StringIO(), self.root / name
+            arguments = [f"--pretrained_weight_path={self.stage_1}", f"--train_dir={folder}"]
+            arguments += [f"--data_dir={data}", "--alpha=0", "--epochs=0", *more]
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+                return subspace_train.main(["subspace_train", *arguments]), out.getvalue(), folder
+
+        for subset, rule in (("x", "`eval_subset` must be one of"), ("test", "No test files")):
+            status, out, folder = call("not_evaluated", f"--eval_subset={subset}")
+            self.assertEqual(status, 2)
+            self.assertIn(f"subspace_train: error: {rule}", out)
+            self.assertFalse(folder.exists())
+        status, out, folder = call("not_evaluated")
+        self.assertEqual(status, 0, out)
+        self.assertIn("no evaluation at the end: No test files of digits", out)
+        self.assertTrue((folder / "subspace.png").is_file())
+
     def another_basis(self):
         """Returns the path of another subspace of the same size."""
         path = self.root / "another.safetensors"

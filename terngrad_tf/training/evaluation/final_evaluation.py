@@ -24,7 +24,7 @@ def subset_of(dataset_name: str, subset: str | None = None) -> str:
     if subset is None:
         splits = slim_data.find_builder(dataset_name).info.splits
         return next(name for name in splits if name != "train")
-    data.check_subset(dataset_name, subset)
+    data.check_subset(dataset_name, subset, "eval_subset")
     return subset
 
 

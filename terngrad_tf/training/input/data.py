@@ -40,12 +40,13 @@ class DatasetShard:
     shares_batches: bool = False
 
 
-def check_subset(name: str, subset: str) -> None:
+def check_subset(name: str, subset: str, argument: str = "subset") -> None:
     """Raises UserError if a data set lacks a split, slim_data.DataError if it is unknown."""
     splits = slim_data.find_builder(name).info.splits
     if subset not in splits:
         raise UserError(
-            f"`subset` must be one of {', '.join(splits)} for {name}. Received: subset={subset!r}"
+            f"`{argument}` must be one of {', '.join(splits)} for {name}. "
+            f"Received: {argument}={subset!r}"
         )
 
 
