@@ -1,5 +1,6 @@
 """Reads a run's folder: its description, logs, evaluations and checkpoints."""
 
+import contextlib
 import dataclasses
 import glob
 import math
@@ -193,10 +194,14 @@ def number(record: Mapping[str, Any], name: str) -> float | None:
 def _find_checkpoints(folder):
     found = []
     for index in folder.glob(f"{checkpoints.NAME}-*.index"):
-        if step := re.fullmatch(r"\d{1,18}", index.stem.rpartition("-")[2]):
-            parts = [path.stat() for path in folder.glob(f"{index.stem}.*")]
+        step = re.fullmatch(r"\d{1,18}", index.stem.rpartition("-")[2])
+        # A run that goes on removes its oldest.
+        with contextlib.suppress(FileNotFoundError):
+            parts = [path.stat() for path in (index, *folder.glob(f"{index.stem}.data-*"))]
             num_bytes = sum(part.st_size for part in parts)
-            found.append(Checkpoint(int(step[0]), num_bytes, max(p.st_mtime for p in parts)))
+            if step:
+                time = max(part.st_mtime for part in parts)
+                found.append(Checkpoint(int(step[0]), num_bytes, time))
     return sorted(found, key=lambda checkpoint: checkpoint.step)
 
 

@@ -91,6 +91,15 @@ class ReportTest(tf.test.TestCase):
         self.assertAllClose(sorted(found.items()), [(0, 2.0), (10, 1.5), (35, 1.0)])
         self.assertEqual(report.seconds_on_link({}, 64, 8e6), {})
 
+    def test_a_checkpoint_that_is_removed_meanwhile_is_left_out(self):
+        folder = pathlib.Path(self.get_temp_dir())
+        for step in (1, 2):
+            (folder / f"model.ckpt-{step}.data-00000-of-00001").write_bytes(b"1234")
+        (folder / "model.ckpt-2.index").write_bytes(b"12")
+        (folder / "model.ckpt-1.index").symlink_to("removed")
+        (found,) = reading._find_checkpoints(folder)
+        self.assertEqual((found.step, found.num_bytes), (2, 6))
+
     def test_columns_of_a_table_are_as_wide_as_their_widest_cell(self):
         text = report.table(["run", "bytes"], [["ternary", "5"], ["float", "100"]])
         self.assertEqual(text, "run      bytes\nternary      5\nfloat      100")
