@@ -1,6 +1,7 @@
-"""Ends programs whose output nobody reads any more."""
+"""Standard output of programs: readers that are gone, and letters that a terminal lacks."""
 
 import contextlib
+import io
 import os
 import select
 import signal
@@ -15,9 +16,13 @@ STATUS = 128 + signal.SIGPIPE
 def ending_with_its_reader() -> Iterator[None]:
     """Context of a program, which ends if the reader of its standard output is gone, as `head` is.
 
+    Output has escapes for letters that its encoding lacks, such as those of file names.
+
     Raises:
         SystemExit: with status 141 and no traceback.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             yield

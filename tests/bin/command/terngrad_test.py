@@ -96,6 +96,18 @@ class TerngradTest(unittest.TestCase):
                     )
                 self.assertEqual((ended.returncode, ended.stderr), (141, ""))
 
+    def test_letters_that_the_output_lacks_are_escaped(self):
+        path = pathlib.Path(tempfile.mkdtemp(), "a.toml")
+        self.addCleanup(shutil.rmtree, path.parent)
+        path.write_text('[mnist_train]\ndata_dir = "\u732b"\n', "utf-8")
+        shown = subprocess.run(
+            [sys.executable, "-m", "terngrad_tf", "--config", path, "config"],
+            env={**os.environ, "PYTHONIOENCODING": "ascii"},
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        self.assertIn(b'data_dir = "\\u732b"', shown.stdout)
+
     def test_an_interrupted_command_ends_with_one_line(self):
         with mock.patch.object(check, "check", side_effect=KeyboardInterrupt):
             status, _, err = self.call("check", "-H", "host1,host2")
