@@ -56,7 +56,12 @@ def read_labels(name: str, data_dir: str | os.PathLike | None) -> tuple[tuple[st
     """
     if data_dir is None:
         raise DataError(f"`{name}` needs a folder, `data_dir`, whose {NAME} names the classes")
-    path = find_labels(data_dir) or os.path.join(data_dir, NAME)
+    path = find_labels(data_dir)
+    if path is None:
+        raise DataError(
+            f"`data_dir` must hold {NAME}, which names the classes of {name}. "
+            f"Received: data_dir={str(data_dir)!r}"
+        )
     lines = [line.strip(" \t") for line in read_lines(path)]
     lines = {number: line for number, line in enumerate(lines, 1) if line}
     if not 0 < len(lines) <= MAX_CLASSES:

@@ -199,7 +199,9 @@ class FolderTest(DatasetsTestCase):
         )
         self.assert_refused(["needs a folder, `data_dir`"], slim_data.info, "folder")
         empty = samples.new_folder(self)
-        self.assert_refused([f"{empty}/labels.txt", "No such"], slim_data.info, "folder", empty)
+        self.assert_refused(
+            ["`data_dir` must hold labels.txt", empty], slim_data.info, "folder", empty
+        )
         parts = ["No train files", f"slim_data.convert_image_folder DIR {empty}"]
         self.assert_refused(parts, slim_data.find_files, "folder", empty, "train")
 
