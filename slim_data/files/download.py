@@ -6,7 +6,7 @@ import http.client
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from slim_data.common.errors import DataError
 from slim_data.common.progress import ignore
@@ -35,11 +35,6 @@ class File:
     size: int | None
     sha256: str | None
     authorization: str = dataclasses.field(default="", repr=False)
-
-
-def missing(files: Iterable[File], folder: str | os.PathLike) -> list[File]:
-    """Returns the `File`s that a folder lacks."""
-    return [file for file in files if not os.path.isfile(os.path.join(folder, file.name))]
 
 
 def fetch_file(

@@ -2,6 +2,8 @@
 
 import keras
 
+from terngrad_tf.models import parts
+
 IMAGE_SIZE = 28
 CHANNELS = 1
 PREPROCESSING = "inception"
@@ -26,12 +28,8 @@ def build(
     del dropout_keep_prob
 
     def weights(stddev, layer):
-        return {
-            "kernel_initializer": keras.initializers.TruncatedNormal(
-                stddev=stddev, seed=seed + layer
-            ),
-            "kernel_regularizer": keras.regularizers.L2(weight_decay / 2),
-        }
+        initializer = keras.initializers.TruncatedNormal(stddev=stddev, seed=seed + layer)
+        return parts.kernel(initializer, weight_decay)
 
     images = keras.Input((image_size, image_size, channels), name="images")
     x = keras.layers.Conv2D(

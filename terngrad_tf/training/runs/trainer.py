@@ -19,9 +19,7 @@ from terngrad_tf.training.optimization import local_steps, losses, optimizers, s
 from terngrad_tf.training.optimization.statistics_average import StatisticsAverage
 from terngrad_tf.training.runs import cluster, saving, stages
 from terngrad_tf.training.runs.run import fit, open_run
-from terngrad_tf.training.storage import checkpoints
-
-SNAPSHOT_FOLDER = "checkpoint_pca"
+from terngrad_tf.training.storage import checkpoints, run_folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +200,7 @@ def _snapshots(config, num_examples, every_process):
         return []
     return [
         SnapshotCheckpoint(
-            os.path.join(config.train_dir, SNAPSHOT_FOLDER),
+            os.path.join(config.train_dir, run_folder.SNAPSHOT_FOLDER),
             start_epoch=config.snapshots.start_epoch,
             per_epoch=config.snapshots.per_epoch,
             every_steps=config.snapshots.every_steps,
