@@ -67,6 +67,7 @@ def convert_folder(
     report = report or progress.ignore
     directory, dataset_dir = os.fspath(directory), os.fspath(dataset_dir)
     check_at_least(-(2**63), seed=seed)
+    check_at_least(1, train_shards=train_shards, validation_shards=validation_shards)
     if num_processes is not None:
         check_at_least(1, num_processes=num_processes)
     part, other = _part_or_folder(validation)

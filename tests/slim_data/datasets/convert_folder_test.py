@@ -286,7 +286,10 @@ class ConvertFolderTest(tf.test.TestCase):
         self.assert_refused(f"`directory` {rule}", directory=self.path("none"))
         self.assert_refused("must be another folder", "--validation", f"{self.images}/")
         self.assert_refused("`num_processes` must be a positive", "--num_processes", 0)
-        self.assert_refused("`train_shards` must be a positive", "--train_shards", 0)
+        wrong = "--train_shards", 0  # before any image is read
+        self.assert_refused(
+            "`train_shards` must be a positive", *wrong, directory=self.path("none")
+        )
         self.assert_refused("seed", "--seed", "x")
         one = self.path("one")
         pictures.write(f"{one}/photos/cats/0.jpg", encode("JPEG"))
