@@ -73,7 +73,7 @@ def count_hits(
         tf.TensorSpec([None, *model.input_shape[1:]], tf.float32), tf.TensorSpec([None], tf.int32)
     )
     num_batches = math.ceil(wanted / batch_size)
-    at_1 = at_5 = seen = told = 0
+    at_1 = at_5 = seen = told = told_batch = 0
     loss, by_class = 0.0, 0
     since = time.perf_counter()
     for batch, (images, labels) in enumerate(examples.take(num_batches), start=1):
@@ -85,10 +85,11 @@ def count_hits(
         by_class += classes.numpy()
         seen += min(left, int(labels.shape[0]))
         if batch % PROGRESS_FREQ == 0 or batch == num_batches:
-            seconds = (time.perf_counter() - since) / (batch - told)
+            seconds = time.perf_counter() - since
             log(
                 f"[{batch} batches out of {num_batches}] "
-                f"({batch_size / seconds:.1f} examples/sec; {seconds:.3f}sec/batch)"
+                f"({(seen - told) / seconds:.1f} examples/sec; "
+                f"{seconds / (batch - told_batch):.3f}sec/batch)"
             )
-            since, told = time.perf_counter(), batch
+            since, told, told_batch = time.perf_counter(), seen, batch
     return Hits(at_1, at_5, seen, loss, np.asarray(by_class))

@@ -4,8 +4,11 @@ import contextlib
 import csv
 import gc
 import io
+import itertools
 import sys
 import threading
+import types
+from unittest import mock
 
 import keras
 import numpy as np
@@ -34,6 +37,17 @@ class HitsTest(tf.test.TestCase):
             found.at_1 / 3, keras.metrics.SparseCategoricalAccuracy()(labels, images)
         )
         self.assertAllEqual(found.by_class, [[1, 1], [1, 0], [1, 0]])
+
+    def test_the_speed_counts_the_examples_of_a_smaller_batch(self):
+        model = keras.Sequential([keras.Input([3]), keras.layers.Activation("linear")])
+        examples = tf.data.Dataset.from_tensors((np.zeros([4, 3], "float32"), np.zeros(4, "int32")))
+        clock = types.SimpleNamespace(perf_counter=itertools.count(step=2).__next__)
+        with (
+            mock.patch.object(hits, "time", clock),
+            contextlib.redirect_stdout(io.StringIO()) as out,
+        ):
+            hits.count_hits(model, examples, 3, 1000, lambda images: None)
+        self.assertIn("[1 batches out of 1] (1.5 examples/sec; 2.000sec/batch)", out.getvalue())
 
 
 class EvaluatorTest(tf.test.TestCase):
