@@ -45,15 +45,16 @@ def _worker_id(text):
 
 
 def _main(values):
+    if values.link_as is not None and (values.worker_id != ALL or not values.link_as):
+        raise DataError(
+            f"`link_as` must be a path, given with WORKER_ID {ALL}. "
+            f"Received: link_as={values.link_as!r}"
+        )
     if values.worker_id == ALL:
         link_as = values.link_as and os.path.expanduser(values.link_as)
         data_dir = os.path.expanduser(values.data_dir)
         splitting.split_for_all(data_dir, values.num_workers, link_as, program.report)
         return
-    if values.link_as is not None:
-        raise DataError(
-            f"`link_as` must go with WORKER_ID {ALL}. Received: link_as={values.link_as!r}"
-        )
     splitting.split_dataset(
         os.path.expanduser(values.data_dir), values.num_workers, values.worker_id, program.report
     )

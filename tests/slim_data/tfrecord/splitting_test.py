@@ -201,7 +201,8 @@ class ProgramTest(tf.test.TestCase):
             (["data", 3, 0, 1], "unrecognized arguments: 1"),
             (["data", "three", 0], "WORKER_NUM"),
             (["data", 3, "some"], "WORKER_ID"),
-            (["data", 3, 0, "--link_as", "x"], "`link_as` must go with"),
+            (["data", 3, 0, "--link_as", "x"], "`link_as` must be a path, given with"),
+            (["data", 3, "all", "--link_as", ""], "`link_as` must be a path"),
             (["data", 3, -1], "worker_id=-1"),
             (["absent", 3, 0], "absent"),
         ):
