@@ -41,17 +41,11 @@ _DEFAULTS = {
 }
 _NO_FLAGS = ("max_steps", "save_iter", "save_interval_secs", "save_summaries_secs")
 _MAX_TO_KEEP = 10
-_TEXTS = {
-    "eval_subset": (
-        "Part of the data set to evaluate on at the end. Default: test or validation, if "
-        "--data_dir holds it."
-    )
-}
 
 
 def _define(values):
     train_flags.define(values, omit=_NO_FLAGS, **_DEFAULTS)
-    flags.define(values, train_flags.FinalEvaluation, texts=_TEXTS)
+    flags.define(values, train_flags.FinalEvaluation, texts=train_flags.EVALUATED_IF_THERE)
     cluster_flags.define(values)
 
 

@@ -58,7 +58,7 @@ def _define(values):
     flags.define(
         values, SubspaceConfig, omit=_NO_FLAGS, texts=_TEXTS, pretrained_weight_path="", **folders
     )
-    flags.define(values, train_flags.FinalEvaluation)
+    flags.define(values, train_flags.FinalEvaluation, texts=train_flags.EVALUATED_IF_THERE)
     flags.define(values, BoostFlags)
     cluster_flags.define(values)
 

@@ -14,6 +14,14 @@ _BY_STEP = ("epochs", "save_epochs", "save_interval_secs", "save_summaries_secs"
 # Folders of TernGrad's commands.
 FOLDERS = {"data_dir": "/tmp/mydata", "train_dir": "/tmp/dataset_train"}
 
+# Of programs that also train without records to evaluate on.
+EVALUATED_IF_THERE = {
+    "eval_subset": (
+        "Part of the data set to evaluate on at the end. Default: test or validation, if "
+        "--data_dir holds it."
+    )
+}
+
 
 @configuration
 @harmless
