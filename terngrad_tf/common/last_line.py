@@ -15,7 +15,9 @@ _REPLACED = "REPLACED BY KeyboardInterrupt"
 _PAUSE_SECONDS = 0.05
 # An error of Python code, and the beginning of its traceback.
 _QUOTED = re.compile(
-    r"^(?:\{\{[^\n]*\}\} )?(\w[\w.]*: .*?)\nTraceback \(most recent call last\):$", re.M | re.S
+    r"^(?:\{\{[^\n]*\}\} )?(?:Error in user-defined function passed to [^\n]* iterator: \S+: )?"
+    r"(\w[\w.]*: .*?)\nTraceback \(most recent call last\):$",
+    re.M | re.S,
 )
 
 

@@ -22,15 +22,21 @@ class OneLineTest(tf.test.TestCase):
             function()
         return one_line(caught.exception)
 
-    def test_a_generators_error_is_quoted_alone(self):
-        dataset = tf.data.Dataset.from_generator(failing, tf.int32)
+    def test_an_error_of_python_code_is_quoted_alone(self):
+        def fail(value):
+            raise ValueError("bad record 5")
 
-        @tf.function
-        def total():
-            return dataset.reduce(0, lambda total, value: total + value)
+        mapped = tf.data.Dataset.range(3).map(lambda value: tf.py_function(fail, [value], tf.int32))
+        for dataset in (tf.data.Dataset.from_generator(failing, tf.int32), mapped):
 
-        self.assertEqual(self.line_of(lambda: list(dataset)), "ValueError: bad record 5")
-        self.assertEqual(self.line_of(total), "ValueError: bad record 5")
+            @tf.function
+            def total(dataset=dataset):
+                return dataset.reduce(0, lambda total, value: total + value)
+
+            self.assertEqual(
+                self.line_of(lambda data=dataset: list(data)), "ValueError: bad record 5"
+            )
+            self.assertEqual(self.line_of(total), "ValueError: bad record 5")
 
 
 # Ends with status 3 after a last line.
