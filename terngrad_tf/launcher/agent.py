@@ -23,6 +23,7 @@ import errno
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -48,6 +49,10 @@ _FREED_SECONDS = 20.0
 _POLL_SECONDS = 0.2
 # Kept to report the last line.
 _TAIL_BYTES = 2000
+# Lines after the reason of an error of TensorFlow: operations, and how to continue.
+_AFTER_REASON = re.compile(
+    r"\s*\[\[|The error could be from a previous operation\.|\d+ (successful op|derived err)"
+)
 # Time to read an ended process's output; its children may hold the pipe open.
 _DRAIN_SECONDS = 2.0
 
@@ -159,7 +164,7 @@ class Agent:
         for text in read_lines(stream):
             if number == _ERRORS and self._remarks.hide(text):
                 continue
-            if text.strip():
+            if text.strip() and not _AFTER_REASON.match(text):
                 tails[number] = text[-_TAIL_BYTES:]
             window.enter(text)
             self.report({"line": [rank, number, text]})
