@@ -40,6 +40,7 @@ _REPORT_SECONDS = 60.0
 _MOST_PROBES = 32
 
 _logger = logging.getLogger(__name__)
+_find_difference: Callable[[], str | None] | None = None
 
 
 class PeerError(RuntimeError):
@@ -83,6 +84,12 @@ def tasks_of(
         )
     names = tuple(f"{job} {i}" for job, i in places)
     return Tasks(names, tuple(address for *_, address in members), places.index(own))
+
+
+def find_difference_by(function: Callable[[], str | None]) -> None:
+    """Sets what returns the line on processes at different places; None if they do not differ."""
+    global _find_difference
+    _find_difference = function
 
 
 @contextlib.contextmanager
@@ -175,6 +182,8 @@ def explain(message: str, tasks: Tasks, unreachable_now: Mapping[int, str] | Non
     if "Could not start gRPC server" in message:
         return port_in_use(tasks)
     if different := _DIFFERENT.search(message):
+        if _find_difference is not None and (found := _find_difference()):
+            return found
         sentence = _OWN_OP.sub("", different.group()).strip()
         return f"the processes run different programs. TensorFlow says: {sentence}"
     lost = dict(unreachable_now or {})

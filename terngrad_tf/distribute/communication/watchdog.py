@@ -30,6 +30,7 @@ ASK_SECONDS = 15.0
 LOOK_SECONDS = 2.0
 # A debugged process does not answer.
 _ANSWER_SECONDS = 10.0
+_POLL_SECONDS = 0.05
 TELL_SECONDS = 60.0
 # An unanswered question costs the first process 25 KB forever, so ask seldom.
 _LISTEN_SECONDS = 3600.0
@@ -45,6 +46,7 @@ def watch(tasks: Tasks | None) -> None:
     global _watch
     if _watch is None and tasks is not None and len(tasks.names) > 1:
         _watch = _Watchdog(tasks)
+        peers.find_difference_by(_watch.find_difference)
         atexit.register(_watch.leave)
 
 
@@ -67,6 +69,18 @@ class _Watchdog:
         self._left = {}
         for function in (self._look, self._listen):
             threading.Thread(target=function, daemon=True).start()
+
+    def find_difference(self):
+        """Returns the line on processes at different places, or None.
+
+        Exchanges of different kinds meet under one key, and TensorFlow's error names no place.
+        """
+        with contextlib.suppress(tf.errors.OpError):
+            number = self._send({"from": self._tasks.index})
+            deadline = time.monotonic() + 2 * _ANSWER_SECONDS
+            while self.failure is None and self._next <= number and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+        return self.failure
 
     def leave(self):
         """Reports to the others that this process ends, and why."""

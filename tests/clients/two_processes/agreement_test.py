@@ -117,6 +117,18 @@ class AgreementTest(tf.test.TestCase):
             )
 
     @pytest.mark.slow
+    def test_ending_fit_alone_names_both_places(self):
+        """TensorFlow says only that two exchanges of different kinds have one key."""
+        _, statuses, outputs = self.run_two("alone_worker.py", "stops_after_an_epoch")
+        self.assertEqual(statuses, [3, 3], outputs)
+        for output in outputs:
+            self.assertIn(
+                "error: the processes wait for each other at different places: worker 0 in a"
+                " reduction, such as that of a metric, worker 1 in the end of `fit`;",
+                output,
+            )
+
+    @pytest.mark.slow
     def test_evaluating_alone_in_a_callback_is_an_error(self):
         _, statuses, outputs = self.run_two("alone_worker.py", "evaluates_in_a_callback")
         self.assertEqual(statuses, [3, 3], outputs)

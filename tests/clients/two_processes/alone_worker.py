@@ -22,6 +22,13 @@ X = np.random.default_rng(0).uniform(-1, 1, [16, 3]).astype(np.float32)
 Y = X @ np.ones([3, 2], np.float32)
 
 
+class StopAfterEpoch(keras.callbacks.Callback):
+    """Ends training after an epoch, without notice to the strategy."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        vars(self.model)["stop_" + "training"] = True
+
+
 class Stop(keras.callbacks.Callback):
     """Ends training after a few steps, without notice to the strategy."""
 
@@ -65,6 +72,11 @@ def stops(strategy, folder):
     model = build(strategy)
     fit(model, epochs=2, callbacks=[] if strategy.is_chief else [Stop()])
     model.evaluate(X, Y, verbose=0)
+
+
+def stops_after_an_epoch(strategy, folder):
+    """Worker 1 ends `fit` where the chief begins its second epoch."""
+    fit(build(strategy), epochs=2, callbacks=[] if strategy.is_chief else [StopAfterEpoch()])
 
 
 def evaluates_in_a_callback(strategy, folder):
