@@ -12,6 +12,7 @@ No public way exists for these:
 """
 
 # Imported for its entries in the manifest of patches.
+from terngrad_tf.distribute.private import saved_files  # noqa: F401
 from terngrad_tf.distribute.private.collectives.local_weights import LocalWeights
 from terngrad_tf.distribute.private.collectives.process_group import (
     ProcessGroup,

@@ -129,6 +129,13 @@ class AgreementTest(tf.test.TestCase):
             )
 
     @pytest.mark.slow
+    def test_processes_may_save_to_one_path(self):
+        _, statuses, outputs = self.run_two("alone_worker.py", "saves_to_one_path")
+        self.assertEqual(statuses, [0, 0], outputs)
+        for output in outputs:
+            self.assertIn("left: all.h5 all.keras all.weights.h5\n", output)
+
+    @pytest.mark.slow
     def test_evaluating_alone_in_a_callback_is_an_error(self):
         _, statuses, outputs = self.run_two("alone_worker.py", "evaluates_in_a_callback")
         self.assertEqual(statuses, [3, 3], outputs)

@@ -79,6 +79,23 @@ def stops_after_an_epoch(strategy, folder):
     fit(build(strategy), epochs=2, callbacks=[] if strategy.is_chief else [StopAfterEpoch()])
 
 
+def saves_to_one_path(strategy, folder):
+    """Both processes save to the same files at the same time, and load them."""
+    model, folder = build(strategy), os.path.dirname(folder)
+    fit(model)
+    weights = model.get_weights()
+    for _ in range(20):
+        for name in ("all.keras", "all.h5", "all.weights.h5"):
+            path = os.path.join(folder, name)
+            (model.save_weights if name.endswith(".weights.h5") else model.save)(path)
+            model.load_weights(path)
+        np.testing.assert_array_equal(model.get_weights()[0], weights[0])
+        keras.saving.load_model(os.path.join(folder, "all.keras"))
+    fit(model)
+    files = {name for name in os.listdir(folder) if name.startswith((".", "all"))}
+    print("left:", *sorted(files), flush=True)
+
+
 def evaluates_in_a_callback(strategy, folder):
     """All evaluate and predict in a callback, then worker 1 alone evaluates there."""
     model = build(strategy)
