@@ -44,6 +44,12 @@ _NOT_DIVIDED = {
     "mean over one axis after the other": lambda y, p, keras_loss, n: tf.reduce_mean(
         tf.reduce_mean(tf.square(y - p), axis=1), axis=0
     ),
+    "mean of a list of means": lambda y, p, keras_loss, n: tf.reduce_mean(
+        [tf.reduce_mean(tf.square(y - p)), tf.reduce_mean(tf.abs(y - p))]
+    ),
+    "mean of a list of losses of each example": lambda y, p, keras_loss, n: tf.reduce_mean(
+        [tf.square(y - p), tf.abs(y - p)]
+    ),
     "mean with a mask": lambda y, p, keras_loss, n: kept(y, p) / tf.reduce_sum(mask(y)),
     "mean with a mask that may keep nothing": lambda y, p, keras_loss, n: (
         kept(y, p) / tf.maximum(tf.reduce_sum(mask(y)), 1.0)
@@ -70,6 +76,12 @@ _RIGHT = {
     "a part of a loss of Keras": lambda y, p, keras_loss, n: 0.5 * keras_loss(y, p),
     "mean of losses of Keras": lambda y, p, keras_loss, n: (
         sum([keras_loss(y, p) for _ in range(n)]) / n
+    ),
+    "mean of a list of losses of Keras": lambda y, p, keras_loss, n: tf.reduce_mean(
+        [keras_loss(y, p), keras_loss(y, 2 * p)]
+    ),
+    "divided mean of a list of means": lambda y, p, keras_loss, n: (
+        tf.reduce_mean([tf.reduce_mean(tf.square(y - p)), tf.reduce_mean(tf.abs(y - p))]) / n
     ),
     "divided mean": lambda y, p, keras_loss, n: tf.reduce_mean(tf.square(y - p)) / n,
     "sum over the batch's size": lambda y, p, keras_loss, n: (

@@ -240,6 +240,9 @@ class AddsLoss(layers.Layer):
             "loss of Keras": lambda: sum(
                 [3 * self.loss(keras.ops.ones_like(x), x), self.loss(x, 2 * x)]
             ),
+            "mean of losses of Keras": lambda: keras.ops.mean(
+                keras.ops.stack([self.loss(keras.ops.ones_like(x), x), self.loss(x, 2 * x)])
+            ),
         }
         self.add_loss(0.1 * added[self.kind]())
         return x
@@ -398,6 +401,7 @@ class LossesTest(ClientTest):
                 # Parts of known and of unknown length, the last with an empty one.
                 added_losses(keras.Model, 12, ["of each example", "sums", "sum over the size"]),
                 added_losses(keras.Model, 13, ["sums", "means", "loss of Keras"]),
+                added_losses(keras.Model, 13, ["mean of losses of Keras"]),
                 added_losses(OwnComputedLoss, 13, ["of each example", "loss of Keras"]),
                 losses_of_distillation,
             ]

@@ -78,6 +78,11 @@ class Range(Stateful):
         self.high.assign(0.9 * self.high + 0.1 * ops.max(x))
 
 
+class MiddleOfRange(Stateful):
+    def update(self, x):
+        self.state.assign(ops.mean(ops.stack([ops.min(x), ops.max(x)])))
+
+
 class GatheredRange(Range):
     def update(self, x):
         super().update(gathered(x))
@@ -113,6 +118,13 @@ class QueueOfPooledFeatures(Queue):
 
     def update(self, x):
         super().update(ops.mean(ops.stack([x, 2 * x], axis=1), axis=1))
+
+
+class QueueOfMeanViews(Queue):
+    """Stores the mean of two views of each example."""
+
+    def update(self, x):
+        super().update(ops.mean(ops.stack([x, 2 * x]), axis=0))
 
 
 class QueueWithPointer(Stateful):
@@ -240,8 +252,10 @@ REFUSED = (
     LastSum,
     Maximum,
     Range,
+    MiddleOfRange,
     Queue,
     QueueOfPooledFeatures,
+    QueueOfMeanViews,
     Codebook,
 )
 # The state of the first replica is right for its part, but not for the batch.

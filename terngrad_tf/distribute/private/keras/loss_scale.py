@@ -63,7 +63,10 @@ def _all_terms(loss, holds):
         if id(term) in seen or holds(term, factor) or _is_zero(op):
             continue
         seen.add(id(term))
-        if op.type in (*_SAME_SCALE, "Sum"):
+        if stacked := _stacked(op):
+            share = 1 / len(stacked) if op.type == "Mean" else 1
+            pending += [(part, factor * share) for part in stacked]
+        elif op.type in (*_SAME_SCALE, "Sum"):
             pending.append((op.inputs[0], factor))
         elif op.type in _SUMS:
             pending += [(summand, factor) for summand in op.inputs]
@@ -72,6 +75,12 @@ def _all_terms(loss, holds):
         else:
             return False
     return True
+
+
+def _stacked(op):
+    """Returns the numbers of which an operation is the sum or the mean, as of a list; else []."""
+    is_stack = op.type in ("Sum", "Mean") and op.inputs[0].op.type == "Pack"
+    return list(op.inputs[0].op.inputs) if is_stack and op.inputs[0].shape.rank == 1 else []
 
 
 def _is_zero(op):
@@ -121,8 +130,9 @@ def _wrong_scale(loss, context):
             pending.append((op.inputs[0], scale))
         elif op.type in _SUMS:
             pending += [(term, scale) for term in op.inputs]
-        elif op.type == "Sum" and op.inputs[0].op.type == "Pack" and op.inputs[0].shape.rank == 1:
-            pending += [(term, scale) for term in op.inputs[0].op.inputs]
+        elif stacked := _stacked(op):
+            # The mean of several means is one, whatever their number.
+            pending += [(part, scale) for part in stacked]
         elif _is_own_mean(tensor, count, group):
             of_means.append(scale)
         elif op.type in ("Mul", "RealDiv"):

@@ -163,11 +163,16 @@ def _axis_of_length(op):
 
 
 def _reduces_first_axis(op):
-    axes, rank = tf.get_static_value(op.inputs[1]), op.inputs[0].shape.rank
+    """Returns True if an operation reduces the first axis, in a stack that of the stacked."""
+    axes, tensor = tf.get_static_value(op.inputs[1]), op.inputs[0]
     if axes is None:
         # All axes of a tensor of unknown rank.
         return op.inputs[1].op.type == "Range"
-    return 0 in axes.ravel() or (rank is not None and -rank in axes.ravel())
+    axes = {axis % (tensor.shape.rank or 1) for axis in axes.ravel()}
+    axis = 0
+    while tensor.op.type == "Pack" and tensor.op.get_attr("axis") % (tensor.shape.rank or 1) == 0:
+        tensor, axis = tensor.op.inputs[0], axis + 1
+    return axis in axes
 
 
 def _is_summed_when_read(tensor):
