@@ -168,9 +168,10 @@ def _reduces_first_axis(op):
     if axes is None:
         # All axes of a tensor of unknown rank.
         return op.inputs[1].op.type == "Range"
-    axes = {axis % (tensor.shape.rank or 1) for axis in axes.ravel()}
+    rank = tensor.shape.rank
+    axes = {axis % rank if rank else axis for axis in axes.ravel()}
     axis = 0
-    while tensor.op.type == "Pack" and tensor.op.get_attr("axis") % (tensor.shape.rank or 1) == 0:
+    while tensor.op.type == "Pack" and tensor.op.get_attr("axis") in (0, -(tensor.shape.rank or 0)):
         tensor, axis = tensor.op.inputs[0], axis + 1
     return axis in axes
 
