@@ -131,6 +131,19 @@ def average_losses_of_an_own_step(strategy):
     return [fit(model, x, y), fit(model, x[:9], y[:9])]
 
 
+def losses_of_targets_without_a_last_axis(strategy):
+    """Keras' mean over the last axis is one over the examples."""
+    results = []
+    for loss, run_eagerly in (("mse", False), ("mse", True), (keras.losses.Huber(), False)):
+        with strategy.scope():
+            inputs = keras.Input([3])
+            model = keras.Model(inputs, layers.Dense(1)(inputs)[:, 0])
+            model.compile(keras.optimizers.SGD(0.1), loss, run_eagerly=run_eagerly)
+        data = numbers(15, 3), numbers(15, seed=1)
+        results.append(fit(model, *data, validation_data=data))
+    return results
+
+
 def losses_of_several_outputs(strategy, kind=keras.Model, second_loss="mae"):
     with strategy.scope():
         x = keras.Input([3])
@@ -354,6 +367,7 @@ class LossesTest(ClientTest):
                 losses_of_an_own_step,
                 results_of_an_own_step,
                 average_losses_of_an_own_step,
+                losses_of_targets_without_a_last_axis,
                 losses_of_several_outputs,
                 losses_of_several_outputs_of_an_own_step,
                 own_metrics,

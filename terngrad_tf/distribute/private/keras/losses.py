@@ -33,6 +33,20 @@ _EAGER_LOSSES = (
     " examples, or a loss of Keras: losses of each example, their sum, and multiples of a Keras"
     " loss count too little"
 )
+# The others that take such targets are sums.
+_MEANS_OF_LAST_AXIS = (
+    keras.losses.binary_crossentropy,
+    keras.losses.binary_focal_crossentropy,
+    keras.losses.hinge,
+    keras.losses.huber,
+    keras.losses.log_cosh,
+    keras.losses.mean_absolute_error,
+    keras.losses.mean_absolute_percentage_error,
+    keras.losses.mean_squared_error,
+    keras.losses.mean_squared_logarithmic_error,
+    keras.losses.poisson,
+    keras.losses.squared_hinge,
+)
 
 _state = threading.local()
 
@@ -115,7 +129,7 @@ def _divide_by_all_weights(stock, values, sample_weight=None, reduction="sum_ove
     Keras leaves a loss that is one number as it is.
     """
     if values.shape.rank == 0:
-        is_part = getattr(_state, "is_overlap", False) and reduction not in (None, "none")
+        is_part = getattr(_state, "may_be_number", False) and reduction not in (None, "none")
         is_part = is_part and _in_own_replica()
         return keras_loss.scale_loss_for_distribution(values) if is_part else values
     if sample_weight is not None and reduction == "mean_with_sample_weight":
@@ -158,18 +172,21 @@ def unscale_loss(loss: tf.Tensor) -> tf.Tensor:
     return keras_loss.unscale_loss_for_distribution(loss)
 
 
-@patch(keras.losses.Dice, "__call__")
-@patch(keras.losses.Tversky, "__call__")
-def _mark_overlap(stock, self, *args, **kwargs):
-    """Scales losses that are one number for all examples, unless an axis or weights give each one.
+@patch(keras.losses.Loss, "__call__")
+def _mark_numbers(stock, self, *args, **kwargs):
+    """Scales losses of Keras that are one number for all examples.
 
-    Keras' reduction, in which `_divide_by_all_weights` scales, is the first to know.
+    Overlaps are, unless an axis or weights give each example one, and so are means of targets
+    without a last axis. Keras' reduction, in which `_divide_by_all_weights` scales, is the first to
+    know.
     """
-    outer, _state.is_overlap = getattr(_state, "is_overlap", False), True
+    is_overlap = isinstance(self, keras.losses.Dice | keras.losses.Tversky)
+    may_be = is_overlap or getattr(self, "fn", None) in _MEANS_OF_LAST_AXIS
+    outer, _state.may_be_number = getattr(_state, "may_be_number", False), may_be
     try:
         return stock(self, *args, **kwargs)
     finally:
-        _state.is_overlap = outer
+        _state.may_be_number = outer
 
 
 @patch(keras.distillation.Distiller, "compute_loss")
