@@ -26,8 +26,8 @@ from terngrad_tf.distribute.private.data.agreed_seeds import seed_alike, unseede
 from terngrad_tf.distribute.private.holders import held_by, layers_in_order, layers_of, parts_of
 from terngrad_tf.distribute.private.keras import (  # noqa: F401
     callback_lists,
-    keras_variables,
     single_batches,
+    trained_factors,
 )
 from terngrad_tf.distribute.private.keras.keras_calls import agreed_variables, compiled_with
 from terngrad_tf.distribute.private.keras.keras_optimizers import sum_gradients, sum_of_replicas
@@ -72,7 +72,10 @@ from terngrad_tf.distribute.private.replicas.padding import (
 )
 from terngrad_tf.distribute.private.replicas.replicas import merges_in_xla_context
 from terngrad_tf.distribute.private.replicas.step_checks import assert_on_host
-from terngrad_tf.distribute.private.strategies import device_buffers  # noqa: F401
+from terngrad_tf.distribute.private.strategies import (  # noqa: F401
+    device_buffers,
+    keras_variables,
+)
 from terngrad_tf.distribute.private.strategies.cluster_strategy import TernGradClusterExtended
 from terngrad_tf.distribute.private.strategies.cross_device_ops import (
     ExactCrossDeviceOps,

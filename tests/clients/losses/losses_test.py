@@ -131,6 +131,61 @@ def average_losses_of_an_own_step(strategy):
     return [fit(model, x, y), fit(model, x[:9], y[:9])]
 
 
+class TrainedFactors(keras.Model):
+    """Multiplies the losses of two tasks by factors that it trains."""
+
+    def __init__(self, total, loss):
+        super().__init__()
+        self.total, self.task_loss = total, loss
+        self.tasks = layers.Dense(2)
+        self.factors = self.add_weight(shape=(2,), initializer=keras.initializers.Constant(0.3))
+
+    def call(self, x):
+        return self.tasks(x)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            outputs = self(x, training=True)
+            losses = [self.task_loss(y[:, i], outputs, i) for i in (0, 1)]
+            penalty = tf.reduce_sum(self.factors)
+            penalty /= tf.distribute.get_strategy().num_replicas_in_sync
+            total = self.total(losses, self.factors, penalty)
+        gradients = tape.gradient(total, self.trainable_variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        return {"first": losses[0]}
+
+
+def trained_factors_of_losses(strategy):
+    def squares(y, outputs, task):
+        return keras.losses.MeanSquaredError()(y[:, tf.newaxis], outputs[:, task : task + 1])
+
+    def masked(y, outputs, task):
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=task)
+        return loss(tf.cast(y > 0, tf.int32), outputs)
+
+    def uncertainties(losses, factors, penalty):
+        return sum(tf.exp(-factors[i]) * loss for i, loss in enumerate(losses)) + penalty
+
+    def quotients(losses, factors, penalty):
+        return losses[0] / (2 * factors[0] ** 2) - losses[1] / (1 + factors[1] ** 2) - penalty
+
+    def stacked(losses, factors, penalty):
+        return 0.5 * tf.reduce_sum(tf.nn.softmax(factors) * tf.stack(losses)) - 2 * penalty
+
+    def a_factor_of_a_sum(losses, factors, penalty):
+        return losses[0] - factors[1] * (losses[0] + losses[1]) / 3 + penalty
+
+    cases = [(total, squares) for total in (uncertainties, quotients, stacked, a_factor_of_a_sum)]
+    results = []
+    for total, loss in [*cases, (uncertainties, masked)]:
+        with strategy.scope():
+            model = TrainedFactors(total, loss)
+            model.compile(keras.optimizers.SGD(0.1))
+        results.append(fit(model, numbers(15, 3), numbers(15, 2, seed=1)))
+    return results
+
+
 def losses_of_targets_without_a_last_axis(strategy):
     """Keras' mean over the last axis is one over the examples."""
     results = []
@@ -367,6 +422,7 @@ class LossesTest(ClientTest):
                 losses_of_an_own_step,
                 results_of_an_own_step,
                 average_losses_of_an_own_step,
+                trained_factors_of_losses,
                 losses_of_targets_without_a_last_axis,
                 losses_of_several_outputs,
                 losses_of_several_outputs_of_an_own_step,

@@ -60,7 +60,7 @@ def _all_terms(loss, holds):
     while pending:
         term, factor = pending.pop()
         op = term.op
-        if id(term) in seen or holds(term, factor) or _is_zero(op):
+        if id(term) in seen or holds(term, factor) or is_zero(op):
             continue
         seen.add(id(term))
         if stacked := _stacked(op):
@@ -70,7 +70,7 @@ def _all_terms(loss, holds):
             pending.append((op.inputs[0], factor))
         elif op.type in _SUMS:
             pending += [(summand, factor) for summand in op.inputs]
-        elif op.type == "Mul" and (scaled := _scaled(op, factor)):
+        elif op.type == "Mul" and (scaled := factor_of(op, factor)):
             pending += scaled
         else:
             return False
@@ -83,7 +83,7 @@ def _stacked(op):
     return list(op.inputs[0].op.inputs) if is_stack and op.inputs[0].shape.rank == 1 else []
 
 
-def _is_zero(op):
+def is_zero(op: tf.Operation) -> bool:
     """Returns True for a constant 0, with which Python's `sum` begins."""
     return op.type == "Const" and not tf.get_static_value(op.outputs[0]).any()
 
@@ -136,7 +136,7 @@ def _wrong_scale(loss, context):
         elif _is_own_mean(tensor, count, group):
             of_means.append(scale)
         elif op.type in ("Mul", "RealDiv"):
-            pending += _scaled(op, scale)
+            pending += factor_of(op, scale)
     if _are_undivided(of_means, count):
         return (
             f"at {count} times the rate, by a mean over each replica's examples that is summed"
@@ -190,7 +190,7 @@ def _is_own_mean(tensor, count, process_group):
     return True
 
 
-def _scaled(op, scale):
+def factor_of(op: tf.Operation, scale: float) -> list[tuple[tf.Tensor, float]]:
     """Returns [(tensor, scale)] if an operation scales a tensor by a number; else []."""
     tensor, factor = op.inputs
     value = tf.get_static_value(factor)

@@ -62,17 +62,36 @@ def losses_as_parts() -> Iterator[None]:
         _state.seen = seen
 
 
+class _Scaling:
+    """The scaling of a loss's gradient; `is_done` while the gradient comes scaled."""
+
+    def __init__(self, scale):
+        self.scale = scale
+        self.is_done = False
+
+    def __call__(self, gradient):
+        return tf.identity(gradient) if self.is_done else self.scale(gradient)
+
+
 def with_scaled_gradient(loss: tf.Tensor, scale: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
     """Returns a loss whose gradient is scaled, but not its value.
 
     Steps of a model's own return losses, add them and track their means.
     """
+    scaling = _Scaling(scale)
 
     @tf.custom_gradient
     def scaled(value):
-        return tf.identity(value), scale
+        return tf.identity(value), scaling
 
-    return scaled(loss)
+    loss = scaled(loss)
+    loss._gradient_scaling = scaling
+    return loss
+
+
+def gradient_scaling(loss: tf.Tensor) -> _Scaling | None:
+    """Returns the scaling of `with_scaled_gradient`; None for other tensors."""
+    return getattr(loss, "_gradient_scaling", None)
 
 
 def has_own_step(model: keras.Model, kind: str) -> bool:

@@ -59,7 +59,7 @@ def _own_sources(
             continue
         if by_segments and process_group is None and not _is_in_segment(tensor.graph):
             continue
-        outside = _captured(tensor)
+        outside = captured_from(tensor)
         if outside is not None:
             pending.append(outside)
         elif tensor.op.type == "Placeholder" or _has_state(tensor.op):
@@ -189,7 +189,7 @@ def _is_in_segment(graph):
     return False
 
 
-def _captured(tensor):
+def captured_from(tensor: tf.Tensor) -> Any:
     """Returns the captured tensor behind a function's placeholder, or None."""
     if tensor.op.type != "Placeholder" or not isinstance(tensor.graph, func_graph.FuncGraph):
         return None
