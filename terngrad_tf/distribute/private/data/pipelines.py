@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.data.ops import cache_op, shuffle_op
+from tensorflow.python.data.ops import cache_op, flat_map_op, interleave_op, shuffle_op
 from tensorflow.python.eager import context
 
 from terngrad_tf.distribute.private.patches import patch
@@ -13,6 +13,12 @@ from terngrad_tf.distribute.private.patches import patch
 # A shuffle would fill its buffer and advance to its next order; a cache must be read to its end.
 _NOT_READ = (shuffle_op._ShuffleDataset, cache_op.CacheDataset)
 _NUM_ELEMENTS = 16
+# Their elements are mostly names of files.
+_READ_FOR_EACH = (
+    flat_map_op._FlatMapDataset,
+    interleave_op._InterleaveDataset,
+    interleave_op._ParallelInterleaveDataset,
+)
 
 # {data set with a new order in each iteration: number of iterations begun}.
 _num_iterations = weakref.WeakKeyDictionary()
@@ -27,6 +33,17 @@ def first_examples(dataset: tf.data.Dataset) -> dict[str, Any]:
         for batch in dataset.take(1):
             return {"batch": batch}
     return {"elements": [list(s.take(_NUM_ELEMENTS)) for s in _sources(dataset)]}
+
+
+def reads_fewer_files(dataset: tf.data.Dataset, count: int) -> bool:
+    """Returns True if a stage reads fewer than `count` files, which cannot be divided by files."""
+    for stage in _stages(dataset):
+        names = getattr(stage, "_filenames", None)
+        if isinstance(stage, _READ_FOR_EACH):
+            names = stage._input_dataset
+        if isinstance(names, tf.data.Dataset) and 0 <= int(names.cardinality()) < count:
+            return True
+    return False
 
 
 def order_of(dataset: tf.data.Dataset) -> list[list[int]]:

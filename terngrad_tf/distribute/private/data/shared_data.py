@@ -7,7 +7,11 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
-from terngrad_tf.distribute.private.data.pipelines import first_examples, order_of
+from terngrad_tf.distribute.private.data.pipelines import (
+    first_examples,
+    order_of,
+    reads_fewer_files,
+)
 
 AutoShardPolicy = tf.data.experimental.AutoShardPolicy
 
@@ -51,6 +55,10 @@ class SharedData(LocalReplicas):
         if self.process_group is None or not context.executing_eagerly():
             return distribute(dataset, options)
         policy = policy_of(dataset)
+        is_checked = policy == AutoShardPolicy.AUTO
+        if is_checked and reads_fewer_files(dataset, self.process_group.size):
+            policy = AutoShardPolicy.DATA
+            dataset = with_policy(dataset, policy)
         if policy in (AutoShardPolicy.AUTO, AutoShardPolicy.DATA):
             dataset = _in_order(dataset)
         own = policy == AutoShardPolicy.OFF
@@ -59,7 +67,7 @@ class SharedData(LocalReplicas):
             is_own=own,
             remedy=_REMEDY,
             order=[] if own else order_of(dataset),
-            **(first_examples(dataset) if policy == AutoShardPolicy.AUTO else {}),
+            **(first_examples(dataset) if is_checked else {}),
             # TensorFlow divides a batch by all processes: own examples take several steps.
             **_length(dataset, None if own else 1),
         )

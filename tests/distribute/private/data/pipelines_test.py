@@ -164,6 +164,18 @@ class AgreedOrderTest(tf.test.TestCase):
 
 
 class PipelinesTest(tf.test.TestCase):
+    def test_finds_pipelines_that_read_fewer_files_than_processes(self):
+        files = tf.data.Dataset.from_tensor_slices(["a", "b"])
+        records = tf.data.TFRecordDataset
+        for dataset in (
+            records(["a", "b"]).batch(4),
+            files.flat_map(records).batch(4),
+            files.interleave(records, num_parallel_calls=2).batch(4),
+        ):
+            self.assertFalse(pipelines.reads_fewer_files(dataset, 2))
+            self.assertTrue(pipelines.reads_fewer_files(dataset, 3))
+        self.assertFalse(pipelines.reads_fewer_files(tf.data.Dataset.range(2).batch(4), 3))
+
     def test_first_examples_are_those_before_shuffles_and_caches(self):
         numbers = tf.data.Dataset.range(100)
         found = pipelines.first_examples(numbers.batch(4))
