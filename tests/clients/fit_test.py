@@ -156,6 +156,33 @@ def python_datasets(strategy):
     return results, model.evaluate(Batches(workers=1), verbose=0)
 
 
+class DrawnBatches(keras.utils.PyDataset):
+    def __init__(self, seed):
+        super().__init__()
+        self.rng = np.random.default_rng(seed)
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        x = self.rng.uniform(-1, 1, (8, 3)).astype(np.float32)
+        return x, x.sum(1, keepdims=True) ** 2
+
+
+def python_datasets_that_draw(strategy):
+    with strategy.scope():
+        unbuilt = keras.Sequential([keras.layers.Dense(1)])
+        unbuilt.compile("sgd", "mse", metrics=["mae"])
+    options = dict(batch_size=None, validation_data=DrawnBatches(1))
+    return [fit(model, DrawnBatches(0), **options) for model in (dense(strategy), unbuilt)]
+
+
+def shuffled_arrays(strategy):
+    return [
+        dense(strategy).fit(numbers(16, 3), numbers(16, 1, seed=1), 8, epochs=2, verbose=0).history
+    ]
+
+
 def generators_and_steps(strategy):
     def generate():
         while True:
@@ -266,6 +293,8 @@ PROGRAMS = [
     transfer_learning,
     search_over_models,
     python_datasets,
+    python_datasets_that_draw,
+    shuffled_arrays,
     generators_and_steps,
     single_batches,
     regularizers_and_added_losses,

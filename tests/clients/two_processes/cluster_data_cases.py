@@ -9,7 +9,7 @@ import tensorflow as tf
 NUM_EXAMPLES = 20
 BATCH_SIZE = 4
 # Kinds of data for `train`.
-KINDS = ("arrays", "py_dataset", "data_set")
+KINDS = ("arrays", "py_dataset", "noisy_py_dataset", "data_set")
 # Example i is the i-th unit vector: each weight of a linear model belongs to one example.
 IDS = np.arange(NUM_EXAMPLES)
 X, Y = np.eye(NUM_EXAMPLES, dtype=np.float32), IDS.astype(np.float32)[:, np.newaxis]
@@ -35,6 +35,18 @@ class Batches(keras.utils.PyDataset):
             np.random.shuffle(self.ids)
 
 
+class NoisyBatches(Batches):
+    """Batches with noise that is drawn when they are read."""
+
+    def __init__(self):
+        super().__init__()
+        self.rng = np.random.default_rng(0)
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return x + self.rng.normal(0, 0.1, x.shape).astype(np.float32), y
+
+
 def train(strategy, kind):
     """Trains with a seed; returns weights, history and predictions."""
     keras.utils.set_random_seed(7)
@@ -47,6 +59,8 @@ def train(strategy, kind):
         data, options = (X, Y), {"batch_size": BATCH_SIZE, "validation_split": 0.2}
     elif kind == "py_dataset":
         data, options = (Batches(),), {"validation_data": (X, Y)}
+    elif kind == "noisy_py_dataset":
+        data, options = (NoisyBatches(),), {"validation_data": NoisyBatches()}
     else:
         shuffled = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(NUM_EXAMPLES)
         data, options = (shuffled.batch(6),), {"validation_data": (X, Y)}

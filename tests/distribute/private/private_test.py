@@ -19,8 +19,11 @@ from keras.src.random import seed_generator as keras_random
 from keras.src.trainers import epoch_iterator
 from keras.src.trainers.data_adapters import (
     array_data_adapter,
+    data_adapter_utils,
     generator_data_adapter,
+    grain_dataset_adapter,
     py_dataset_adapter,
+    torch_data_loader_adapter,
 )
 from keras.src.utils import tracking as keras_tracking
 from tensorflow.core.framework import attr_value_pb2
@@ -233,9 +236,12 @@ class PrivateTest(tf.test.TestCase):
         arrays = array_data_adapter.ArrayDataAdapter(np.zeros([4, 1]), batch_size=2, shuffle=True)
         for name in ("_inputs", "_num_samples", "_batch_size", "_shuffle"):
             self.assertTrue(hasattr(arrays, name), name)
-        batches = ((np.zeros([2, 1]),) for _ in range(2))
-        generator = generator_data_adapter.GeneratorDataAdapter(batches)
-        self.assertLen(generator._first_batches, 2)
+        for module in (generator_data_adapter, py_dataset_adapter, torch_data_loader_adapter):
+            self.assertIn("data_adapter_utils.get_tensor_spec(", inspect.getsource(module))
+        specs = inspect.getsource(data_adapter_utils.get_tensor_spec)
+        self.assertIn("get_keras_tensor_spec(batches)", specs)
+        grain = inspect.getsource(grain_dataset_adapter)
+        self.assertIn("data_adapter_utils.get_keras_tensor_spec(batches)", grain)
         adapter = inspect.getsource(py_dataset_adapter.PyDatasetAdapter)
         self.assertIn("return self._finite_generator()", adapter)
         self.assertIn("def _standardize_batch(self, batch)", adapter)

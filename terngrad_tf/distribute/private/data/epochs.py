@@ -12,10 +12,9 @@ import numpy as np
 import tensorflow as tf
 from keras.src.backend.tensorflow import trainer as keras_tf_trainer
 from keras.src.trainers import data_adapters
-from keras.src.trainers.data_adapters import array_slicing
+from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
-from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
 from keras.src.trainers.data_adapters.py_dataset_adapter import OrderedEnqueuer, PyDatasetAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from tensorflow.python.distribute import values
@@ -43,8 +42,20 @@ def _read_together(stock, self, distribute_strategy=None, *args, **kwargs):
     Keras makes a data set in each process, with its own order and length.
     """
     group = getattr(distribute_strategy.extended, "process_group", None)
+    _state.first_batch = None
     with _reading(distribute_strategy if group is not None else None):
         stock(self, distribute_strategy, *args, **kwargs)
+    self.first_batch, _state.first_batch = _state.first_batch, None
+
+
+@patch(data_adapter_utils, "get_keras_tensor_spec")
+def _note_first_batch(stock, batches):
+    """Notes the first batch that an adapter of Python code reads to derive its specs.
+
+    A batch read once more would change the numbers that this code draws, and its shuffles.
+    """
+    _state.first_batch = batches[0] if batches else None
+    return stock(batches)
 
 
 @patch(data_adapters, "get_data_adapter")
@@ -148,6 +159,7 @@ class AgreedOrderAdapter(PyDatasetAdapter):
 
     def __init__(self, stock: PyDatasetAdapter, generator: random.Random):
         super().__init__(stock.py_dataset, stock.class_weight)
+        self._output_signature = stock._output_signature
         self._generator = generator
         if self.enqueuer is not None:
             self.enqueuer = _AgreedOrderEnqueuer(self.py_dataset, self.agreed_order)
@@ -220,9 +232,12 @@ def _description(adapter):
     if isinstance(adapter, ArrayDataAdapter):
         rows = _some_rows(adapter)
         return dict(kind="arrays", batch=rows, are_distorted=False, remedy=_ARRAYS_REMEDY)
-    first = _first_batch(adapter)
-    if first is None:
-        first = next(iter(adapter.get_numpy_iterator()), ())
+    # Some adapters derive their specs only now.
+    adapter.get_tf_dataset()
+    batches = [] if _state.first_batch is None else [_state.first_batch]
+    first = next(data_adapter_utils.get_numpy_iterator(batches), ())
+    # PyTorch's batches are lists.
+    first = tuple(first) if isinstance(first, list) else first
     return {"kind": type(adapter).__name__.removesuffix("Adapter"), "batch": first}
 
 
@@ -245,11 +260,9 @@ def first_batch(iterator: keras_tf_trainer.TFEpochIterator, is_built: bool) -> A
         iterator: the data.
         is_built: True if only losses and metrics are to be built, which need no lengths of axes.
     """
-    adapter = iterator.data_adapter
-    if isinstance(adapter, ClusterAdapter):
-        adapter = adapter.stock
-    if not isinstance(adapter, TFDatasetAdapter):
-        return _first_batch(adapter)
+    first = vars(iterator).pop("first_batch", None)
+    if first is not None:
+        return first
     specs = tf.nest.map_structure(_spec_of_replica, iterator._distributed_dataset.element_spec)
     is_known = all(
         isinstance(spec, tf.TensorSpec)
@@ -261,11 +274,3 @@ def first_batch(iterator: keras_tf_trainer.TFEpochIterator, is_built: bool) -> A
 
 def _spec_of_replica(spec):
     return spec._value_specs[0] if isinstance(spec, values.PerReplicaSpec) else spec
-
-
-def _first_batch(adapter):
-    if isinstance(adapter, GeneratorDataAdapter):
-        return adapter._first_batches[0]
-    if isinstance(adapter, PyDatasetAdapter):
-        return adapter._standardize_batch(adapter.py_dataset[0])
-    return None
