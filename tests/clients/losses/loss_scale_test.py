@@ -130,7 +130,7 @@ _RIGHT = {
 }
 
 
-def train(num_replicas, loss, change=lambda gradients, n: gradients):
+def train(num_replicas, loss, change=lambda gradients, n: gradients, is_distributed=True):
     """Trains with a custom loop; returns its warnings."""
     strategy = TernGradStrategy(num_replicas, grad_bits=32)
     with strategy.scope():
@@ -149,9 +149,10 @@ def train(num_replicas, loss, change=lambda gradients, n: gradients):
     data = tf.data.Dataset.from_tensor_slices((numbers(16, 3), numbers(16, 1))).batch(BATCH)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for batch in strategy.experimental_distribute_dataset(data):
+        for batch in strategy.experimental_distribute_dataset(data) if is_distributed else data:
             step(*batch)
-    return [str(w.message) for w in caught if "rate" in str(w.message)]
+    messages = [str(w.message) for w in caught]
+    return [message for message in messages if "rate" in message]
 
 
 class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
@@ -184,6 +185,13 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
     def test_a_loss_that_is_right(self, name):
         for num_replicas in (2, 4):
             self.assertEmpty(train(num_replicas, _RIGHT[name]))
+
+    @parameterized.parameters("loss of Keras", "TensorFlow's average")
+    def test_a_batch_that_all_replicas_get(self, name):
+        (message,) = train(2, _RIGHT[name], is_distributed=False)
+        self.assertRegex(message, "gradients of the same examples from all 2 replicas")
+        self.assertNotIn("\n", message)
+        self.assertEmpty(train(1, _RIGHT[name], is_distributed=False))
 
     def test_gradients_that_are_changed(self):
         loss = _NOT_DIVIDED["mean"]

@@ -12,6 +12,7 @@ import tensorflow as tf
 from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.replica_data import (
+    are_of_same_examples,
     differs,
     example_counts,
     is_length_of_first_axis,
@@ -89,10 +90,24 @@ def is_zero(op: tf.Operation) -> bool:
 
 
 def warn_of_scale(optimizer: Any, gradients: Any) -> None:
-    """Warns if an optimizer gets gradients of a loss with a wrong scale; in replica context."""
+    """Warns if an optimizer gets gradients of a loss with a wrong scale; in replica context.
+
+    Also if all replicas get one batch, of which each should get a part.
+    """
     wrong = {getattr(gradient, "_wrong_scale", None) for gradient in gradients} - {None}
     for fault in wrong:
         warnings.warn(f"The optimizer {optimizer.name!r} trains {fault}. {_RULE}", stacklevel=2)
+    strategy = tf.distribute.get_strategy()
+    count, extended = strategy.num_replicas_in_sync, strategy.extended
+    is_known = isinstance(extended, LocalReplicas) and not tf.executing_eagerly()
+    if is_known and count > 1 and are_of_same_examples(gradients, extended.process_group):
+        warnings.warn(
+            f"The optimizer {optimizer.name!r} gets gradients of the same examples from all {count}"
+            f" replicas: {count} times the work, and {count} times the rate if the loss is their"
+            " mean. Give `strategy.run` batches of"
+            " `strategy.experimental_distribute_dataset(dataset)`, which are divided",
+            stacklevel=2,
+        )
 
 
 @patch(tf.GradientTape, "gradient")

@@ -1,6 +1,6 @@
 """Finds out whether the values that replicas write may differ, except for means over examples."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -30,14 +30,41 @@ def differs(
             replicas is right for values linear in them, as exponential averages are.
         but_for_lengths: True if lengths of a replica's examples count as equal.
     """
-    sources = _own_sources(value, process_group, but_for_means, but_for_lengths)
-    return next(sources, None) is not None
+    sources = _sources(value, process_group, but_for_means, but_for_lengths)
+    return any(is_own for _, is_own in sources)
 
 
-def _own_sources(
-    value: Any, process_group: Any, but_for_means: bool, but_for_lengths: bool = False
-) -> Iterator[tf.Tensor]:
-    """Yields the tensors by which a replica's value may differ: see `differs`."""
+def are_of_same_examples(gradients: Sequence[Any], process_group: Any) -> bool:
+    """Returns True if all replicas compute gradients of the same examples.
+
+    Args:
+        gradients: tensors of the graph of the replicas' function, or None.
+        process_group: as in `differs`.
+    """
+    has_examples = False
+    for gradient in gradients:
+        for source, is_own in _sources(gradient, process_group):
+            if is_own:
+                return False
+            is_value = source.dtype not in (tf.resource, tf.variant)
+            has_examples |= is_value and source.shape.rank != 0
+    return has_examples
+
+
+def _own_sources(value: Any, process_group: Any, but_for_means: bool = False) -> list[tf.Tensor]:
+    """Returns the tensors by which a replica's value may differ: see `differs`."""
+    sources = _sources(value, process_group, but_for_means)
+    return [source for source, is_own in sources if is_own]
+
+
+def _sources(
+    value: Any, process_group: Any, but_for_means: bool = False, but_for_lengths: bool = False
+) -> Iterator[tuple[tf.Tensor, bool]]:
+    """Yields the tensors of which a replica's value is computed.
+
+    With each, True if it may differ on another replica, see `differs`; False for tensors of the
+    function around the replicas' one.
+    """
     if isinstance(value, tf.Variable | values.DistributedValues):
         value = tf.convert_to_tensor(value)
     by_segments = replicas.in_segment()
@@ -47,7 +74,7 @@ def _own_sources(
         # Eager tensors are the same for all.
         if id(tensor) in seen or not tf.is_symbolic_tensor(tensor):
             if _is_summed_when_read(tensor):
-                yield tensor
+                yield tensor, True
             continue
         seen.add(id(tensor))
         if replicas.is_shared_tensor(tensor) or (but_for_means and is_mean_of_examples(tensor)):
@@ -55,15 +82,16 @@ def _own_sources(
         if but_for_lengths and _is_length_of_examples(tensor.op):
             continue
         if replicas.is_own_tensor(tensor):
-            yield tensor
+            yield tensor, True
             continue
         if by_segments and process_group is None and not _is_in_segment(tensor.graph):
+            yield tensor, False
             continue
         outside = captured_from(tensor)
         if outside is not None:
             pending.append(outside)
         elif tensor.op.type == "Placeholder" or _has_state(tensor.op):
-            yield tensor
+            yield tensor, True
         elif tensor.op.type == "IdentityN":
             pending.append(tensor.op.inputs[tensor.value_index])
         else:
@@ -112,7 +140,7 @@ def example_counts(tensor: tf.Tensor, process_group: Any) -> set[int]:
         tensor: tensor of the graph of the replicas' function.
         process_group: as in `differs`.
     """
-    sources = _own_sources(tensor, process_group, but_for_means=False)
+    sources = _own_sources(tensor, process_group)
     return {source.shape[0] for source in sources if source.shape.rank} - {None, 1}
 
 
@@ -126,7 +154,7 @@ def is_sum_of_own_examples(tensor: tf.Tensor, process_group: Any) -> bool:
     if tensor.op.type != "Sum" or not _reduces_first_axis(tensor.op):
         return False
     summands = tensor.op.inputs[0]
-    sources = list(_own_sources(summands, process_group, but_for_means=True))
+    sources = _own_sources(summands, process_group, but_for_means=True)
     # The first axis may be another, such as that of a matrix of correlations.
     lengths = {source.shape[0] for source in sources if source.shape.rank}
     return bool(sources) and (not summands.shape.rank or summands.shape[0] in {None, *lengths})
