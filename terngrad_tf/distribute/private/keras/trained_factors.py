@@ -5,6 +5,7 @@ over replicas. The gradient of a factor, such as a task's trained weight, follow
 would count once for each replica. Here the gradient of the product is scaled instead.
 """
 
+import itertools
 from typing import Any
 
 import tensorflow as tf
@@ -51,60 +52,83 @@ def _terms_with_products(target: tf.Tensor) -> list[tuple[tf.Tensor, float, list
 
     Returns none if no term is a product with Keras' losses, or if one adds others within a product.
     """
-    terms, pending, has_product = [], [(target, 1.0)], False
-    while pending:
-        term, scale = pending.pop()
-        term = _original(term)
-        if term.shape.rank != 0:
-            return []
-        op, losses = term.op, []
-        if gradient_scaling(term):
-            terms.append((term, scale, [term]))
-        elif op.type in ("Identity", *_SUMS):
-            pending += [(op.inputs[0], scale)]
-            pending += [(other, -scale if op.type == "Sub" else scale) for other in op.inputs[1:]]
-        elif op.type == "Neg":
-            pending.append((op.inputs[0], -scale))
-        elif op.type in ("Mul", "RealDiv") and (factor := factor_of(op, scale)):
-            pending += factor
-        elif _consists_of_losses(term, losses):
-            terms.append((term, scale, losses))
-            has_product = True
-        elif not is_zero(op):
-            terms.append((term, scale, []))
-    found = {id(loss) for _, _, losses in terms for loss in losses}
+    parts = _inputs_first(target, lambda term: [summand for summand, _ in _summands(term)])
+    if any(part.shape.rank != 0 for part in parts):
+        return []
+    scales, terms, has_product = dict.fromkeys(map(id, parts), 0.0), [], False
+    scales[id(parts[-1])] = 1.0
+    for part in reversed(parts):
+        summands = _summands(part)
+        for summand, factor in summands:
+            scales[id(summand)] += factor * scales[id(part)]
+        if not summands and not is_zero(part.op):
+            losses = _losses_of(part)
+            terms.append((part, scales[id(part)], losses))
+            has_product |= bool(losses) and not gradient_scaling(part)
     others = [term for term, _, losses in terms if not losses]
+    found = [loss for _, _, losses in terms for loss in losses]
     return terms if has_product and not _depend_on(others, found) else []
 
 
-def _consists_of_losses(tensor, losses):
-    """Returns True if all terms of a tensor are products with Keras' losses, which it appends."""
-    tensor = _original(tensor)
-    if gradient_scaling(tensor):
-        losses.append(tensor)
-        return True
+def _summands(term):
+    """Returns [(tensor, factor)] for a sum or a multiple; [] for other terms."""
+    op = term.op
+    if gradient_scaling(term):
+        return []
+    if op.type in ("Mul", "RealDiv"):
+        summands = factor_of(op, 1.0)
+    elif op.type in ("Identity", "Neg", *_SUMS):
+        first = -1.0 if op.type == "Neg" else 1.0
+        others = -1.0 if op.type == "Sub" else 1.0
+        summands = [(value, others if i else first) for i, value in enumerate(op.inputs)]
+    else:
+        return []
+    return [(_original(value), factor) for value, factor in summands]
+
+
+def _losses_of(term):
+    """Returns Keras' losses if all terms of a tensor are products with some of them; else []."""
+    losses, are_of_losses = [], {}
+    for tensor in _inputs_first(term, _factors):
+        found = [are_of_losses[id(value)] for value in _factors(tensor)]
+        if gradient_scaling(tensor):
+            losses.append(tensor)
+            found = [True]
+        every = all if tensor.op.type in _OF_ALL else any
+        are_of_losses[id(tensor)] = bool(found) and every(found)
+    return losses if are_of_losses[id(_original(term))] else []
+
+
+def _factors(tensor):
+    """Returns the tensors of which one, or each for a sum, must consist of losses."""
     op = tensor.op
-    inputs = [value for value in op.inputs if value.dtype.is_floating]
-    if op.type in _OF_ANY:
-        return any([_consists_of_losses(value, losses) for value in inputs])
-    if op.type in _OF_ONE:
-        return bool(inputs) and _consists_of_losses(inputs[0], losses)
+    if gradient_scaling(tensor) or op.type not in (*_OF_ALL, *_OF_ANY, *_OF_ONE):
+        return []
+    inputs = [_original(value) for value in op.inputs if value.dtype.is_floating]
     if op.type in _OF_ALL:
-        return all(is_zero(value.op) or _consists_of_losses(value, losses) for value in inputs)
-    return False
+        return [value for value in inputs if not is_zero(value.op)]
+    return inputs[:1] if op.type in _OF_ONE else inputs
 
 
-def _depend_on(tensors, ids):
-    """Returns True if tensors are computed from those with these ids."""
-    pending, seen = list(tensors), set()
+def _depend_on(tensors, others):
+    """Returns True if one of the first tensors is computed from one of the others."""
+    ids = {id(other) for other in others}
+    inputs = [_inputs_first(tensor, lambda t: map(_original, t.op.inputs)) for tensor in tensors]
+    return any(id(tensor) in ids for tensor in itertools.chain(*inputs))
+
+
+def _inputs_first(tensor, inputs_of):
+    """Returns a tensor and all those below it, by `inputs_of`, each once and after its inputs."""
+    ordered, seen, pending = [], set(), [(_original(tensor), False)]
     while pending:
-        tensor = _original(pending.pop())
-        if id(tensor) in ids:
-            return True
-        if id(tensor) not in seen:
+        tensor, is_done = pending.pop()
+        if is_done:
+            ordered.append(tensor)
+        elif id(tensor) not in seen:
             seen.add(id(tensor))
-            pending += tensor.op.inputs
-    return False
+            pending.append((tensor, True))
+            pending += [(value, False) for value in inputs_of(tensor)]
+    return ordered
 
 
 def _original(tensor):
