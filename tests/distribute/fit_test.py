@@ -218,7 +218,7 @@ class FitTest(tf.test.TestCase):
         def replica():
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
             # A mean over the replica's only example.
-            statistic.assign_add(tf.reduce_mean([tf.cast(replica, tf.float32)], axis=0))
+            statistic.assign_add(tf.reduce_mean(tf.fill([1], tf.cast(replica, tf.float32))))
 
         for call in range(1, 4):
             strategy.run(replica)
