@@ -100,7 +100,8 @@ def value_outside_functions(initial_value: Any, dtype: Any = None) -> Any:
 
     try:
         with tf.init_scope():
-            return tf.function(lifted, autograph=False)().numpy()
+            # A concrete function: TensorFlow warns of many calls of functions that are traced.
+            return tf.function(lifted, autograph=False).get_concrete_function()().numpy()
     except lift_to_graph.UnliftableError:
         return value
 
