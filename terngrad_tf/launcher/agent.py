@@ -51,7 +51,8 @@ _POLL_SECONDS = 0.2
 _TAIL_BYTES = 2000
 # Lines after the reason of an error of TensorFlow: operations, and how to continue.
 _AFTER_REASON = re.compile(
-    r"\s*\[\[|The error could be from a previous operation\.|\d+ (successful op|derived err)"
+    r"\t \[\[|The error could be from a previous operation\. Restart "
+    r"|\d+ (successful operations|derived errors ignored)\."
 )
 # Time to read an ended process's output; its children may hold the pipe open.
 _DRAIN_SECONDS = 2.0

@@ -71,23 +71,30 @@ class AgentTest(unittest.TestCase):
         self.assertLess(most, 5000)
 
     def test_the_last_line_of_an_error_of_tensorflow_is_its_reason(self):
-        told = queue.SimpleQueue()
-        agent = Agent(told.put)
-        self.addCleanup(agent.end, 0.0)
-        lines = [
-            "UnknownError: no disk",
+        after = [
             "\t [[{{node EagerPyFunc}}]]",
             "0 successful operations.",
+            "0 derived errors ignored.",
             "The error could be from a previous operation. Restart your program to reset.",
             "\t [[IteratorGetNext]] [Op:__inference_step_1]",
         ]
-        job = {"folder": "/", "command": ["sh", "-c", "printf '%s\\n' \"$@\" >&2", "sh", *lines]}
-        job |= {"environment": {}, "processes": [{"rank": 0, "port": 0, "environment": {}}]}
-        agent.handle({"start": job})
-        shown = []
-        while "exit" not in (message := told.get(timeout=60)):
-            shown.append(message["line"][2])
-        self.assertEqual((shown, message["exit"]), (lines, [0, 0, lines[0]]))
+        for reason in (
+            "UnknownError: no disk",
+            "[[1, 2], [3]] is no matrix",
+            "3 derived errors found",
+            "    [[nan]]",
+        ):
+            told, lines = queue.SimpleQueue(), ["before", reason, *after]
+            agent = Agent(told.put)
+            self.addCleanup(agent.end, 0.0)
+            command = ["sh", "-c", "printf '%s\\n' \"$@\" >&2", "sh", *lines]
+            job = {"folder": "/", "command": command}
+            job |= {"environment": {}, "processes": [{"rank": 0, "port": 0, "environment": {}}]}
+            agent.handle({"start": job})
+            shown = []
+            while "exit" not in (message := told.get(timeout=60)):
+                shown.append(message["line"][2])
+            self.assertEqual((shown, message["exit"]), (lines, [0, 0, reason]))
 
     def test_ctrl_c_reaches_a_program_on_another_machine(self):
         code = "import sys; from terngrad_tf.launcher import agent; sys.exit(agent.main())"
