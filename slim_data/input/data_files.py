@@ -22,7 +22,7 @@ def find_files(name: str, data_dir: str | os.PathLike, split: str) -> list[str]:
     builder.info.check_split(split)
     files = shards.find_shards(data_dir, split)
     if not files:
-        state = "holds neither" if os.path.isdir(data_dir) else "is not a folder with"
+        state = "holds no" if os.path.isdir(data_dir) else "is not a folder with"
         raise DataError(
             f"No {split} files of {name}: data_dir={str(data_dir)!r} {state} "
             f"{split}-?????-of-????? or {split}-*.tfrecord. Write them with: "
