@@ -111,7 +111,7 @@ def evaluate(config: EvalConfig) -> EvalResult:
 
 def _wait(config, max_steps):
     """Waits until the next evaluation, or until the last step's checkpoint exists."""
-    # Nor does an interval of 0 seconds fill the log.
+    # An interval of 0 seconds must not fill the log.
     end = time.monotonic() + max(config.eval_interval_secs, _GLANCE_SECONDS)
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(left, _GLANCE_SECONDS))
