@@ -4,6 +4,7 @@ Example:
     terngrad report /tmp/ternary /tmp/float --output report.html
 """
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,7 +51,8 @@ def _main(values, folders):
 
     if not folders:
         raise UserError("RUN must be given, the --train_dir of a run: terngrad report RUN [RUN...]")
-    eval_dirs = values.eval_dir.split(",") if values.eval_dir else None
+    given = values.eval_dir.split(",") if values.eval_dir else ()
+    eval_dirs = list(map(os.path.expanduser, given))
     if eval_dirs and len(eval_dirs) != len(folders):
         raise UserError(
             f"`eval_dir` must name a folder for each RUN, {len(folders)}. "

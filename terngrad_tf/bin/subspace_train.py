@@ -11,6 +11,7 @@ Slurm or TF_CONFIG. Only the chief needs folders besides the data's, evaluates a
 from slim_data.common.extras import check_installed
 from terngrad_tf.bin.common import cluster_flags, experiments, flags, run_reports, train_flags
 from terngrad_tf.phase_2.config import SubspaceConfig
+from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.config import (
     Config,
     configuration,
@@ -47,6 +48,7 @@ class BoostFlags(Config):
         "",
         "JSON file with MindSpore's boost_config_dict, where boost.dim_reduce is true; flags on "
         "the command line override it. Other features may be configured, but must be off.",
+        checks.path,
     )
     boost_level: str = option(
         "O1", "MindSpore's boost_level: O1 or O2, which are equivalent with dimension reduction."
@@ -70,10 +72,11 @@ def _train(values):
     from terngrad_tf.training.log import log
     from terngrad_tf.training.logs import report
 
-    boost_config.check_level(values.boost_level)
+    boost = flags.config_of(values, BoostFlags)
+    boost_config.check_level(boost.boost_level)
     check_installed("matplotlib")
-    if values.boost_config:
-        found = boost_config.read_boost_config(values.boost_config)
+    if boost.boost_config:
+        found = boost_config.read_boost_config(boost.boost_config)
         for notice in found.notices:
             log(notice)
         for name, value in found.options.items():

@@ -3,8 +3,10 @@
 import contextlib
 import io
 import json
+import os
 import pathlib
 import sys
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -126,6 +128,9 @@ class SubspaceTrainTest(tf.test.TestCase):
             self.call(*arguments),
         )
         self.assertIn("Received: pretrained_weight_path", self.call(*arguments, "--timeout", 5))
+        with mock.patch.dict(os.environ, HOME=str(path.parent)):
+            home = ("--boost_config=~/boost.json", *arguments[2:])
+            self.assertIn("`timeout` must be", self.call(*home))
 
     def test_wrong_options_are_one_line(self):
         self.assertIn("`pretrained_weight_path` must be", self.call())

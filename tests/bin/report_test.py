@@ -265,6 +265,7 @@ class ReportTest(tf.test.TestCase):
             ([run, "--output", folder], "`output` must be a file in a folder"),
             ([run, "--eval_dir", "a,b"], "`eval_dir` must name a folder for each RUN, 1"),
             ([run, "--eval_dir", folder / "none"], "`eval_dir` must be a folder"),
+            ([run, "--eval_dir=~/none"], f"`eval_dir` must be .*'{pathlib.Path.home()}/none'"),
         ):
             given = ["report", "--output", output, *arguments]
             status, out, err = samples.call(report.main, *given)

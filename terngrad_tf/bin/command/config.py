@@ -39,7 +39,12 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    result.add_argument("--file", default=config_file.NAME, help="File. Default: %(default)s.")
+    result.add_argument(
+        "--file",
+        type=os.path.expanduser,
+        default=config_file.NAME,
+        help="File. Default: %(default)s.",
+    )
     result.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return result
 

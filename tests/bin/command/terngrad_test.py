@@ -226,6 +226,9 @@ class TerngradTest(unittest.TestCase):
         self.call("config", "--file", "new.toml", "run", "-H", "a,b", "--np", "007", "--sync")
         table = config_file.read("new.toml")["run"]
         self.assertEqual(table, {"hosts": "a,b", "np": "007", "sync": True})
+        with mock.patch.dict(os.environ, HOME=os.getcwd()):
+            self.call("config", "--file=~/new.toml", "run", "--np", "3")
+        self.assertEqual(config_file.read("new.toml")["run"]["np"], 3)
         error = "^terngrad config: error: none/x.toml: No such file"
         self.assert_refused(error, "config", "--file", "none/x.toml", "run", "--np", "2")
 
