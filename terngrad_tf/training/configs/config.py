@@ -54,9 +54,11 @@ class Config:
             if check is not None and value is not None:
                 with as_user_error():
                     check(name_of(field), value)
-                # No shell expands `--flag=~/path` or a path in a file.
-                if check in checks.PATHS:
-                    object.__setattr__(self, field.name, os.path.expanduser(value))
+                    # No shell expands `--flag=~/path` or a path in a file.
+                    if check in checks.PATHS:
+                        value = os.path.expanduser(value)
+                        check(name_of(field), value)  # with the name of the home folder
+                        object.__setattr__(self, field.name, value)
 
     def refuse_given(self, names: Collection[str], why: str) -> None:
         """Raises UserError if an option that would change nothing differs from its default.

@@ -92,6 +92,11 @@ class OptionsTest(tf.test.TestCase):
             )
         self.assertEqual(config.train_dir, "/home/me/run")
         self.assertEqual(config.data.data_dir, "/home/me/a ~")
+        with (
+            mock.patch.dict(os.environ, HOME="/home/[me]"),
+            self.assertRaisesRegex(UserError, r"`train_dir` must be .*'/home/\[me\]/run'"),
+        ):
+            train_config(train_dir="~/run", data_dir="data")
 
     def test_the_docstring_lists_every_option(self):
         for kind in (TrainConfig, EvalConfig, SubspaceConfig):
