@@ -74,7 +74,7 @@ class AsyncLog:
             if is_first:
                 self._screen.begin(name, self._batch_size, step - 1, self._last_step)
             self._screen.step(name, step, values[tags.TOTAL_LOSS], values[tags.PRECISION_AT_1])
-        elif is_first or step % self._log_every == 0:
+        elif is_first or step == self._last_step or step % self._log_every == 0:
             now = time.perf_counter()
             seconds = (now - self._since[worker]) / self._steps[worker]
             speed = self._batch_size / seconds

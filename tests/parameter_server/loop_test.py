@@ -1,5 +1,8 @@
 """Tests of the chief's loop in asynchronous training, and of its waiting for servers."""
 
+import contextlib
+import io
+import re
 import sys
 import threading
 import types
@@ -11,9 +14,10 @@ import tensorflow as tf
 
 from terngrad_tf.common.preemption import PreemptedError
 from terngrad_tf.distribute import PeerError
-from terngrad_tf.parameter_server import loop
+from terngrad_tf.parameter_server import loop, worker_log
 from terngrad_tf.parameter_server.loop import AsyncRun, StepQueue
 from terngrad_tf.training.configs.run_config import CheckpointConfig
+from terngrad_tf.training.logs import triggers
 
 
 class Cluster:
@@ -124,6 +128,18 @@ class AsyncRunTest(tf.test.TestCase):
     def test_steps_that_end_in_another_order_are_saved_as_often(self):
         saved = self._saved([1, 3, 2, 4, 5, 7, 6, 8], 2, threading.Event())
         self.assertEqual(saved, [3, 5, 7, 8])
+
+    def test_the_first_and_the_last_step_have_a_line(self):
+        traffic = mock.Mock(float32_bytes=8)
+        told = worker_log.AsyncLog(
+            4, 3, triggers.never, mock.Mock(), float, traffic, last_step=5, screen=None
+        )
+        names = "worker", "pushed_bytes", "pulled", "entropy_loss", "total_loss", "precision_at_1"
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            for step in range(1, 6):
+                told.add({"step": step, **dict.fromkeys(names, 0)})
+        steps = [int(step) for step in re.findall(r": step (\d+), loss", out.getvalue())]
+        self.assertEqual(steps, [0, 3, 5])
 
 
 if __name__ == "__main__":
