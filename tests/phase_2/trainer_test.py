@@ -133,6 +133,7 @@ class SubspaceTrainerTest(tf.test.TestCase):
             pca_mat_path=str(matrix),
             n_components=3,
             optimizer="sgd",
+            alpha=0.001,  # the default, which only bfgs allows to differ
             epochs=1,
         )
         self.assertGreater(self.accuracy(result), 0.2)
