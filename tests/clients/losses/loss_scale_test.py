@@ -193,6 +193,44 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotIn("\n", message)
         self.assertEmpty(train(1, _RIGHT[name], is_distributed=False))
 
+    @parameterized.parameters("numbers of a loop", "numbers of a function", "sums of gradients")
+    def test_values_that_all_replicas_get(self, name):
+        strategy = TernGradStrategy(2, grad_bits=32)
+        with strategy.scope():
+            weights = tf.Variable(tf.ones([4, 1]))
+            optimizer = keras.optimizers.SGD(0.1)
+            optimizer.build([weights])
+
+        @tf.function
+        def drawn(state):
+            return tf.cond(
+                tf.reduce_sum(state) > 0.0, lambda: state + tf.random.normal([8, 4]), lambda: state
+            )
+
+        def examples(state):
+            if name == "numbers of a function":
+                return drawn(state)
+            for _ in tf.range(3):
+                state += tf.random.normal([8, 4])
+            return state
+
+        def learn(state):
+            state = examples(state)
+            with tf.GradientTape() as tape:
+                outputs = tf.matmul(state, weights)[:, 0]
+                loss = tf.nn.compute_average_loss(tf.square(outputs), global_batch_size=16)
+            optimizer.apply(tape.gradient(loss, [weights]), [weights])
+
+        def apply(summed):
+            optimizer.apply([summed / 2], [weights])
+
+        is_summed = name == "sums of gradients"
+        step = tf.function(lambda value: strategy.run(apply if is_summed else learn, (value,)))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            step(tf.ones([4, 1] if is_summed else [8, 4]))
+        self.assertEmpty([w for w in caught if "same examples" in str(w.message)])
+
     def test_gradients_that_are_changed(self):
         loss = _NOT_DIVIDED["mean"]
         self.assertEmpty(train(2, loss, lambda gradients, n: [g / n for g in gradients]))

@@ -5,14 +5,18 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import values
-from tensorflow.python.framework import func_graph
+from tensorflow.python.framework import func_graph, op_def_registry
 
 from terngrad_tf.distribute.private.replicas import replicas
 from terngrad_tf.distribute.private.replicas.devices import local_tensors, per_replica
 from terngrad_tf.distribute.private.replicas.segments import open_segments
 
-# Stateful operations whose results depend on their inputs alone.
-_CALLS = ("If", "StatefulPartitionedCall", "While", "ReadVariableOp", "ResourceGather")
+# Stateful operations whose results depend on their inputs alone, unless functions that they call
+# have state.
+_CALLS = (
+    *("If", "StatefulPartitionedCall", "While"),
+    *("ReadVariableOp", "ResourceGather", "VariableShape"),
+)
 _SAME_VALUES = ("Cast", "EnsureShape", "Identity", "Reshape", "Squeeze")
 
 
@@ -42,12 +46,15 @@ def are_of_same_examples(gradients: Sequence[Any], process_group: Any) -> bool:
         process_group: as in `differs`.
     """
     has_examples = False
+    # Values from outside with the shape of a gradient may be gradients that are summed already.
+    shapes = [gradient.shape.as_list() for gradient in gradients if gradient is not None]
     for gradient in gradients:
         for source, is_own in _sources(gradient, process_group):
             if is_own:
                 return False
-            is_value = source.dtype not in (tf.resource, tf.variant)
-            has_examples |= is_value and source.shape.rank != 0
+            if source.dtype in (tf.resource, tf.variant) or source.shape.rank == 0:
+                continue
+            has_examples |= source.shape.rank is None or source.shape.as_list() not in shapes
     return has_examples
 
 
@@ -225,4 +232,23 @@ def captured_from(tensor: tf.Tensor) -> Any:
 
 
 def _has_state(op):
-    return op._is_stateful and op.type not in _CALLS
+    """Returns True if an operation's results do not depend on its inputs alone."""
+    if not op._is_stateful or op.type not in _CALLS:
+        return op._is_stateful
+    called = _called_by(op.node_def)
+    pending = list(called)
+    while pending:
+        function = op.graph._get_function(pending.pop())
+        for node in function.cached_definition.node_def if function is not None else ():
+            definition = op_def_registry.get(node.op)
+            if node.op not in _CALLS and definition.is_stateful and definition.output_arg:
+                return True
+            pending += (functions := _called_by(node) - called)
+            called |= functions
+    return False
+
+
+def _called_by(node):
+    """Returns the names of the functions that a node of a graph calls."""
+    functions = {value.func.name for value in node.attr.values()}
+    return {name for name in functions if name}
