@@ -1,6 +1,8 @@
 """Keeps files that Keras saves whole, although several processes save to one path."""
 
+import contextlib
 import os
+import shutil
 import tempfile
 from typing import Any
 
@@ -30,4 +32,8 @@ def _save_whole(stock: Any, model: Any, filepath: Any, *args: Any, **kwargs: Any
     with tempfile.TemporaryDirectory(prefix=f".{name[:50]}.", dir=folder) as beside:
         stock(model, os.path.join(beside, name), *args, **kwargs)
         for file in os.listdir(beside):  # several for `max_shard_size`
-            os.replace(os.path.join(beside, file), os.path.join(folder, file))
+            new, place = os.path.join(beside, file), os.path.join(folder, file)
+            with contextlib.suppress(FileNotFoundError):
+                # Others may not be allowed to read a file that is written again.
+                shutil.copymode(place, new)
+            os.replace(new, place)
