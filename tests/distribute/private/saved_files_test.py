@@ -1,10 +1,12 @@
 """Tests of files that several processes save."""
 
 import os
+import sys
 import tempfile
 from unittest import mock
 
 import keras
+import pytest
 import tensorflow as tf
 from absl.testing import parameterized
 
@@ -31,4 +33,4 @@ class SavedFilesTest(tf.test.TestCase, parameterized.TestCase):
 
 
 if __name__ == "__main__":
-    tf.test.main()
+    sys.exit(pytest.main([__file__]))

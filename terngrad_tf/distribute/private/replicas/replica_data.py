@@ -241,7 +241,8 @@ def _has_state(op):
         function = op.graph._get_function(pending.pop())
         for node in function.cached_definition.node_def if function is not None else ():
             definition = op_def_registry.get(node.op)
-            if node.op not in _CALLS and definition.is_stateful and definition.output_arg:
+            is_stateful = definition is not None and definition.is_stateful
+            if node.op not in _CALLS and is_stateful and definition.output_arg:
                 return True
             pending += (functions := _called_by(node) - called)
             called |= functions
