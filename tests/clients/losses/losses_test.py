@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras import layers
 
 from terngrad_tf.distribute import TernGradStrategy
-from tests.clients.comparison import ClientTest, fit, numbers
+from tests.clients.comparison import ClientTest, assert_close, fit, numbers, weights
 from tests.clients.losses import masked_cases
 
 
@@ -437,6 +437,24 @@ class LossesTest(ClientTest):
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="With `run_eagerly=True`")
             self.assert_same_without_strategy([loss_of_an_eager_layer])
+
+    def test_a_number_of_a_users_own_loss_is_not_divided(self):
+        class Divided(keras.losses.MeanSquaredError):
+            def call(self, y_true, y_pred):
+                count = tf.distribute.get_strategy().num_replicas_in_sync
+                return super().call(y_true, y_pred) / count
+
+        def program(strategy):
+            with strategy.scope():
+                inputs = keras.Input([3])
+                model = keras.Model(inputs, layers.Dense(1)(inputs)[:, 0])
+                model.compile(keras.optimizers.SGD(0.1), Divided())
+            model.fit(numbers(16, 3), numbers(16, seed=1), batch_size=8, verbose=0)
+            return weights(model)
+
+        expected = self.run_program(program, tf.distribute.get_strategy())
+        got = self.run_program(program, TernGradStrategy(2, grad_bits=32))
+        assert_close(got, expected, "with 2 replicas")
 
     def test_warns_of_other_losses_that_eager_layers_add(self):
         with self.assertWarnsRegex(UserWarning, "take what a layer gives to `add_loss` for a mean"):

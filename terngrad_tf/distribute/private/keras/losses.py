@@ -181,8 +181,10 @@ def _mark_numbers(stock, self, *args, **kwargs):
     know.
     """
     is_overlap = isinstance(self, keras.losses.Dice | keras.losses.Tversky)
-    may_be = is_overlap or getattr(self, "fn", None) in _MEANS_OF_LAST_AXIS
-    outer, _state.may_be_number = getattr(_state, "may_be_number", False), may_be
+    # A class of the user's own may compute another number.
+    is_keras = type(self).call is keras.losses.MeanSquaredError.call
+    is_mean = is_keras and self.fn in _MEANS_OF_LAST_AXIS
+    outer, _state.may_be_number = getattr(_state, "may_be_number", False), is_overlap or is_mean
     try:
         return stock(self, *args, **kwargs)
     finally:
