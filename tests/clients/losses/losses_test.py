@@ -176,9 +176,12 @@ def trained_factors_of_losses(strategy):
     def a_factor_of_a_sum(losses, factors, penalty):
         return losses[0] - factors[1] * (losses[0] + losses[1]) / 3 + penalty
 
-    cases = [(total, squares) for total in (uncertainties, quotients, stacked, a_factor_of_a_sum)]
+    def listed(losses, factors, penalty):
+        return [factors[0] * losses[0], losses[1] / tf.exp(factors[1]), penalty]
+
+    totals = (uncertainties, quotients, stacked, a_factor_of_a_sum, listed)
     results = []
-    for total, loss in [*cases, (uncertainties, masked)]:
+    for total, loss in [*((total, squares) for total in totals), (uncertainties, masked)]:
         with strategy.scope():
             model = TrainedFactors(total, loss)
             model.compile(keras.optimizers.SGD(0.1))

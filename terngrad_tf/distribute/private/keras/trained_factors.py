@@ -5,7 +5,7 @@ over replicas. The gradient of a factor, such as a task's trained weight, follow
 would count once for each replica. Here the gradient of the product is scaled instead.
 """
 
-import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -27,9 +27,9 @@ _OF_ANY = ("BatchMatMulV2", "Einsum", "MatMul", "Mul")
 @patch(tf.GradientTape, "gradient")
 def _scale_products(stock, self, target, sources, output_gradients=None, *args, **kwargs):
     """Scales the gradients of a loss's terms, if some are products with Keras' losses."""
-    terms = []
-    if losses_are_means() and tf.is_symbolic_tensor(target) and output_gradients is None:
-        terms = _terms_with_products(target)
+    terms, parts = [], tf.nest.flatten(target)
+    if losses_are_means() and output_gradients is None and all(map(tf.is_symbolic_tensor, parts)):
+        terms = _terms_with_products(parts)
     if not terms:
         return stock(self, target, sources, output_gradients, *args, **kwargs)
     output_gradients, scalings = [], []
@@ -47,16 +47,17 @@ def _scale_products(stock, self, target, sources, output_gradients=None, *args, 
             scaling.is_done = False
 
 
-def _terms_with_products(target: tf.Tensor) -> list[tuple[tf.Tensor, float, list[Any]]]:
-    """Returns the terms of a loss, each with its factor and the Keras losses that it consists of.
+def _terms_with_products(sums: Sequence[tf.Tensor]) -> list[tuple[tf.Tensor, float, list[Any]]]:
+    """Returns the terms of sums, each with its factor and the Keras losses that it consists of.
 
     Returns none if no term is a product with Keras' losses, or if one adds others within a product.
     """
-    parts = _inputs_first(target, lambda term: [summand for summand, _ in _summands(term)])
+    parts = _inputs_first(sums, lambda term: [summand for summand, _ in _summands(term)])
     if any(part.shape.rank != 0 for part in parts):
         return []
     scales, terms, has_product = dict.fromkeys(map(id, parts), 0.0), [], False
-    scales[id(parts[-1])] = 1.0
+    for each in sums:
+        scales[id(_original(each))] += 1.0
     for part in reversed(parts):
         summands = _summands(part)
         for summand, factor in summands:
@@ -89,7 +90,7 @@ def _summands(term):
 def _losses_of(term):
     """Returns Keras' losses if all terms of a tensor are products with some of them; else []."""
     losses, are_of_losses = [], {}
-    for tensor in _inputs_first(term, _factors):
+    for tensor in _inputs_first([term], _factors):
         found = [are_of_losses[id(value)] for value in _factors(tensor)]
         if gradient_scaling(tensor):
             losses.append(tensor)
@@ -113,13 +114,13 @@ def _factors(tensor):
 def _depend_on(tensors, others):
     """Returns True if one of the first tensors is computed from one of the others."""
     ids = {id(other) for other in others}
-    inputs = [_inputs_first(tensor, lambda t: map(_original, t.op.inputs)) for tensor in tensors]
-    return any(id(tensor) in ids for tensor in itertools.chain(*inputs))
+    inputs = _inputs_first(tensors, lambda tensor: map(_original, tensor.op.inputs))
+    return any(id(tensor) in ids for tensor in inputs)
 
 
-def _inputs_first(tensor, inputs_of):
-    """Returns a tensor and all those below it, by `inputs_of`, each once and after its inputs."""
-    ordered, seen, pending = [], set(), [(_original(tensor), False)]
+def _inputs_first(tensors, inputs_of):
+    """Returns tensors and all those below them, by `inputs_of`, each once and after its inputs."""
+    ordered, seen, pending = [], set(), [(_original(tensor), False) for tensor in tensors]
     while pending:
         tensor, is_done = pending.pop()
         if is_done:
