@@ -47,14 +47,14 @@ def are_of_same_examples(gradients: Sequence[Any], process_group: Any) -> bool:
     """
     has_examples = False
     # Values from outside with the shape of a gradient may be gradients that are summed already.
-    shapes = [gradient.shape.as_list() for gradient in gradients if gradient is not None]
+    shapes = [gradient.shape for gradient in gradients if gradient is not None]
     for gradient in gradients:
         for source, is_own in _sources(gradient, process_group):
             if is_own:
                 return False
             if source.dtype in (tf.resource, tf.variant) or source.shape.rank == 0:
                 continue
-            has_examples |= source.shape.rank is None or source.shape.as_list() not in shapes
+            has_examples |= source.shape.rank is None or source.shape not in shapes
     return has_examples
 
 
