@@ -195,13 +195,13 @@ def _find_checkpoints(folder):
     found = []
     for index in folder.glob(f"{checkpoints.NAME}-*.index"):
         step = re.fullmatch(r"\d{1,18}", index.stem.rpartition("-")[2])
+        if step is None:
+            continue
         # A run that goes on removes its oldest.
         with contextlib.suppress(FileNotFoundError):
             parts = [path.stat() for path in (index, *folder.glob(f"{index.stem}.data-*"))]
             num_bytes = sum(part.st_size for part in parts)
-            if step:
-                time = max(part.st_mtime for part in parts)
-                found.append(Checkpoint(int(step[0]), num_bytes, time))
+            found.append(Checkpoint(int(step[0]), num_bytes, max(p.st_mtime for p in parts)))
     return sorted(found, key=lambda checkpoint: checkpoint.step)
 
 

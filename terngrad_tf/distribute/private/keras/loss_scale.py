@@ -24,7 +24,7 @@ from terngrad_tf.distribute.private.replicas.replica_data import (
 _FEWEST_FOR_TWICE = 3
 _ROUNDING = 1e-5
 _SAME_SCALE = ("Cast", "EnsureShape", "Identity", "Neg", "Reshape", "Squeeze")
-_SUMS = ("Add", "AddV2", "AddN", "Sub")
+SUMS = ("Add", "AddV2", "AddN", "Sub")
 _RULE = (
     "A replica's loss must be its mean divided by `strategy.num_replicas_in_sync`; Keras' losses"
     " and `tf.nn.compute_average_loss` are divided already"
@@ -69,7 +69,7 @@ def _all_terms(loss, holds):
             pending += [(part, factor * share) for part in stacked]
         elif op.type in (*_SAME_SCALE, "Sum"):
             pending.append((op.inputs[0], factor))
-        elif op.type in _SUMS:
+        elif op.type in SUMS:
             pending += [(summand, factor) for summand in op.inputs]
         elif op.type == "Mul" and (scaled := factor_of(op, factor)):
             pending += scaled
@@ -143,7 +143,7 @@ def _wrong_scale(loss, context):
         seen.add((id(tensor), scale))
         if op.type in _SAME_SCALE:
             pending.append((op.inputs[0], scale))
-        elif op.type in _SUMS:
+        elif op.type in SUMS:
             pending += [(term, scale) for term in op.inputs]
         elif stacked := _stacked(op):
             # The mean of several means is one, whatever their number.

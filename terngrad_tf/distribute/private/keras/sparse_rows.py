@@ -12,7 +12,6 @@ import itertools
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import func_graph
 
 from terngrad_tf.distribute.private.replicas.devices import (
     is_distributed,
@@ -20,7 +19,11 @@ from terngrad_tf.distribute.private.replicas.devices import (
     mirrored,
     per_replica,
 )
-from terngrad_tf.distribute.private.replicas.replica_data import differs, example_counts
+from terngrad_tf.distribute.private.replicas.replica_data import (
+    differs,
+    example_counts,
+    original,
+)
 from terngrad_tf.distribute.steps.slices import distinct_rows
 
 # Operations that make positions unique, and that keep them in order.
@@ -114,7 +117,7 @@ def _lookups(gradient):
     pending = [gradient.indices]
     while pending:
         ids = pending.pop()
-        source = _captured(ids)
+        source = original(ids)
         operation = source.op if tf.is_symbolic_tensor(source) else None
         if operation is not None and operation.type in _SAME_ORDER:
             pending.append(operation.inputs[0])
@@ -140,13 +143,3 @@ def _are_shared(ids, gradient, group):
         rank > 1 and ids.shape[0] in example_counts(gradient.values, group)
     )
     return not has_row_per_example
-
-
-def _captured(tensor):
-    """Returns the tensor captured for a function's placeholder; other tensors as they are."""
-    while tf.is_symbolic_tensor(tensor) and isinstance(tensor.graph, func_graph.FuncGraph):
-        outside = [external for external, own in tensor.graph.captures if own is tensor]
-        if not outside:
-            break
-        (tensor,) = outside
-    return tensor

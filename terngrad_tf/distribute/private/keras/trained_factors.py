@@ -10,13 +10,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf.distribute.private.keras.loss_scale import factor_of, is_zero
+from terngrad_tf.distribute.private.keras.loss_scale import SUMS, factor_of, is_zero
 from terngrad_tf.distribute.private.keras.step_results import gradient_scaling, losses_are_means
 from terngrad_tf.distribute.private.patches import patch
-from terngrad_tf.distribute.private.replicas.replica_data import captured_from
+from terngrad_tf.distribute.private.replicas.replica_data import original
 
-_SUMS = ("Add", "AddV2", "AddN", "Sub")
-_OF_ALL = ("ConcatV2", "Pack", *_SUMS)
+_OF_ALL = ("ConcatV2", "Pack", *SUMS)
 _OF_ONE = (
     *("Abs", "Cast", "EnsureShape", "Exp", "ExpandDims", "Identity", "Log", "Mean", "Neg"),
     *("Pow", "RealDiv", "DivNoNan", "Reshape", "Sqrt", "Square", "Squeeze", "StridedSlice", "Sum"),
@@ -57,7 +56,7 @@ def _terms_with_products(sums: Sequence[tf.Tensor]) -> list[tuple[tf.Tensor, flo
         return []
     scales, terms, has_product = dict.fromkeys(map(id, parts), 0.0), [], False
     for each in sums:
-        scales[id(_original(each))] += 1.0
+        scales[id(original(each))] += 1.0
     for part in reversed(parts):
         summands = _summands(part)
         for summand, factor in summands:
@@ -78,13 +77,13 @@ def _summands(term):
         return []
     if op.type in ("Mul", "RealDiv"):
         summands = factor_of(op, 1.0)
-    elif op.type in ("Identity", "Neg", *_SUMS):
+    elif op.type in ("Identity", "Neg", *SUMS):
         first = -1.0 if op.type == "Neg" else 1.0
         others = -1.0 if op.type == "Sub" else 1.0
         summands = [(value, others if i else first) for i, value in enumerate(op.inputs)]
     else:
         return []
-    return [(_original(value), factor) for value, factor in summands]
+    return [(original(value), factor) for value, factor in summands]
 
 
 def _losses_of(term):
@@ -97,7 +96,7 @@ def _losses_of(term):
             found = [True]
         every = all if tensor.op.type in _OF_ALL else any
         are_of_losses[id(tensor)] = bool(found) and every(found)
-    return losses if are_of_losses[id(_original(term))] else []
+    return losses if are_of_losses[id(original(term))] else []
 
 
 def _factors(tensor):
@@ -105,7 +104,7 @@ def _factors(tensor):
     op = tensor.op
     if gradient_scaling(tensor) or op.type not in (*_OF_ALL, *_OF_ANY, *_OF_ONE):
         return []
-    inputs = [_original(value) for value in op.inputs if value.dtype.is_floating]
+    inputs = [original(value) for value in op.inputs if value.dtype.is_floating]
     if op.type in _OF_ALL:
         return [value for value in inputs if not is_zero(value.op)]
     return inputs[:1] if op.type in _OF_ONE else inputs
@@ -114,13 +113,13 @@ def _factors(tensor):
 def _depend_on(tensors, others):
     """Returns True if one of the first tensors is computed from one of the others."""
     ids = {id(other) for other in others}
-    inputs = _inputs_first(tensors, lambda tensor: map(_original, tensor.op.inputs))
+    inputs = _inputs_first(tensors, lambda tensor: map(original, tensor.op.inputs))
     return any(id(tensor) in ids for tensor in inputs)
 
 
 def _inputs_first(tensors, inputs_of):
     """Returns tensors and all those below them, by `inputs_of`, each once and after its inputs."""
-    ordered, seen, pending = [], set(), [(_original(tensor), False) for tensor in tensors]
+    ordered, seen, pending = [], set(), [(original(tensor), False) for tensor in tensors]
     while pending:
         tensor, is_done = pending.pop()
         if is_done:
@@ -130,10 +129,3 @@ def _inputs_first(tensors, inputs_of):
             pending.append((tensor, True))
             pending += [(value, False) for value in inputs_of(tensor)]
     return ordered
-
-
-def _original(tensor):
-    """Returns the tensor of an earlier part of the step, before replicas met, that this one is."""
-    while tf.is_symbolic_tensor(outside := captured_from(tensor)):
-        tensor = outside
-    return tensor
