@@ -27,7 +27,7 @@ import time
 
 from absl import app, flags
 
-from benchmarks.lib import digits, figures
+from benchmarks.lib import digits, figures, program
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,10 +204,8 @@ def table(runs):
     return "\n".join(lines)
 
 
-def main(argv):
+def main():
     """Trains the missing runs and prints the table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if _RUNS.value:
         return run_all(json.loads(_RUNS.value))
     if unknown := set(_NETS.value) - set(NETS):
@@ -230,8 +228,7 @@ def main(argv):
                 flush=True,
             )
     print(f"\nTest accuracy in %, mean (minimum to maximum) over seeds:\n\n{table(runs)}")
-    return 0
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

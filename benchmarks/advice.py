@@ -14,10 +14,10 @@ import statistics
 import sys
 import time
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.cluster import tensorflow_worker
-from benchmarks.lib import cluster_hosts, figures
+from benchmarks.lib import cluster_hosts, figures, program
 
 _HOSTS = flags.DEFINE_list("hosts", ["2"], "Numbers of hosts to measure.")
 _RATES = flags.DEFINE_list(
@@ -141,10 +141,8 @@ def table(cell):
     return "\n".join(lines)
 
 
-def main(argv):
+def main():
     """Measures every combination of hosts and rates and prints the tables."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if _THREADS.value:
         return _work()
     cells = []
@@ -154,8 +152,7 @@ def main(argv):
             print(table(cells[-1]), flush=True)
     if _JSON.value:
         figures.write_json(_JSON.value, {"clip_factor": _CLIP.value, "cells": cells})
-    return 0
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

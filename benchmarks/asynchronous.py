@@ -30,9 +30,9 @@ import sys
 import tempfile
 import time
 
-from absl import app, flags
+from absl import flags
 
-from benchmarks.lib import cluster_hosts, figures
+from benchmarks.lib import cluster_hosts, figures, program
 
 NUM_WORKERS = 2
 BATCH_SIZE = 32
@@ -206,10 +206,8 @@ def table(runs):
     return "\n".join(lines)
 
 
-def main(argv):
+def main():
     """Trains the missing runs and prints the table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     path = pathlib.Path(_JSON.value)
     runs = figures.read_finished(path, settings())
     done = {key(run) for run in runs}
@@ -222,8 +220,7 @@ def main(argv):
         figures.write_json(path, {"settings": settings(), "runs": runs})
         print(json.dumps(result), flush=True)
     print(f"\n{table(runs)}")
-    return 0
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

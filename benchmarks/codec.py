@@ -20,9 +20,9 @@ import statistics
 import time
 
 import tensorflow as tf
-from absl import app, flags
+from absl import flags
 
-from benchmarks.lib import figures
+from benchmarks.lib import figures, program
 from terngrad_tf import ternary
 
 _ELEMENTS = flags.DEFINE_integer("elements", 2**24, "Elements of the tensor.", lower_bound=1)
@@ -197,10 +197,8 @@ def table(rows):
     return "\n".join(lines)
 
 
-def main(argv):
+def main():
     """Runs all candidates and prints their table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     size = _ELEMENTS.value
     functions = candidates(size, _CLIP_FACTOR.value, _BASE.value, _NONZERO.value)
     bits = 32 * functions["encode sparse"]().shape[0] / size
@@ -229,4 +227,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

@@ -24,7 +24,7 @@ import time
 
 from absl import app, flags
 
-from benchmarks.lib import cells, cluster_hosts, figures
+from benchmarks.lib import cells, cluster_hosts, figures, program
 from terngrad_tf.quantization_options import GRAD_BITS
 
 _NET = flags.DEFINE_string("net", "lenet", "Network, of terngrad_tf.models.")
@@ -158,10 +158,8 @@ def _table(measured):
     return "\n".join(lines)
 
 
-def main(argv):
+def main():
     """Runs all cells and prints their table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if _CELL.value:
         with _peers():
             _measure(*map(int, _CELL.value.split(",")))
@@ -199,4 +197,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

@@ -19,9 +19,9 @@ import re
 import statistics
 import time
 
-from absl import app, flags
+from absl import flags
 
-from benchmarks.lib import cells, figures
+from benchmarks.lib import cells, figures, program
 
 MODES = ("float", "ternary", "words")
 _NETS = flags.DEFINE_list("nets", ["lenet", "resnet_50"], "Networks, from terngrad_tf.models.")
@@ -109,10 +109,8 @@ def _table(measured):
     return "\n".join(lines)
 
 
-def main(argv):
+def main():
     """Runs all cells and prints their table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if _CELL.value:
         _measure(*_CELL.value.split(","))
         return
@@ -136,4 +134,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

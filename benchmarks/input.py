@@ -32,10 +32,10 @@ import time
 import keras
 import numpy as np
 import tensorflow as tf
-from absl import app, flags
+from absl import flags
 
 import slim_data
-from benchmarks.lib import figures
+from benchmarks.lib import figures, program
 from slim_data.datasets import digits
 from slim_data.tfrecord import encoded_image, examples
 from terngrad_tf import models
@@ -344,10 +344,8 @@ def table(rows):
     return "\n".join(lines)
 
 
-def main(argv):
+def main():
     """Measures all pipelines and prints their table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     with tempfile.TemporaryDirectory() as folder:
         speeds = measure(candidates(folder), _ROUNDS.value)
     found = {"tensorflow": tf.__version__, "rows": summarize(speeds)}
@@ -361,4 +359,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

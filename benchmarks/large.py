@@ -23,9 +23,9 @@ import sys
 import tempfile
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-from benchmarks.lib import cluster_hosts, figures
+from benchmarks.lib import cluster_hosts, figures, program
 
 _NETS = flags.DEFINE_list("nets", ["resnet_50", "vgg_16"], "Networks, of terngrad_tf.models.")
 MODES = ("alone", "float", "ternary", "phase_2")
@@ -217,10 +217,8 @@ def table(rows):
     return "\n".join(lines)
 
 
-def main(argv):
+def main():
     """Runs all modes and prints the table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     network = cluster_hosts.Network(PREFIX, SUBNET, NUM_HOSTS)
     rows = []
 
@@ -247,8 +245,7 @@ def main(argv):
     print(table(rows))
     if _JSON.value:
         figures.write_json(_JSON.value, {"rows": rows})
-    return 0
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

@@ -16,9 +16,9 @@ import pathlib
 import sys
 import time
 
-from absl import app, flags
+from absl import flags
 
-from benchmarks.lib import cluster_hosts, figures
+from benchmarks.lib import cluster_hosts, figures, program
 
 _PROCESSES = flags.DEFINE_integer("processes", 16, "Number of processes.", lower_bound=2)
 _STEPS = flags.DEFINE_integer("steps", 20, "Steps after the first.", lower_bound=1)
@@ -122,13 +122,11 @@ def measure(count):
     }
 
 
-def main(argv):
+def main():
     """Measures and prints a table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if _WORKER.value:
         _work()
-        return 0
+        return
     found = measure(_PROCESSES.value)
     print(f"| {_PROCESSES.value} processes: all have reached | seconds since the previous stage |")
     print("|---|---|")
@@ -140,8 +138,7 @@ def main(argv):
     if len(found["digests"]) > 1:
         sys.exit(f"many_processes: {len(found['digests'])} different results")
     print("all ended with the same bits")
-    return 0
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

@@ -15,9 +15,9 @@ import re
 import sys
 import tempfile
 
-from absl import app, flags
+from absl import flags
 
-from benchmarks.lib import cluster_hosts, figures
+from benchmarks.lib import cluster_hosts, figures, program
 
 _HOSTS = flags.DEFINE_integer("hosts", 2, "Number of hosts.", lower_bound=2)
 _RATE = flags.DEFINE_string("rate", "1gbit", "Rate of the links, or 'none'.")
@@ -111,10 +111,8 @@ def _work():
         print(json.dumps(summarize(_events(folder))), flush=True)
 
 
-def main(argv):
+def main():
     """Traces one step and prints when its parts began and ended."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if _WORKER.value:
         return _work()
     network = cluster_hosts.Network(PREFIX, SUBNET, _HOSTS.value)
@@ -134,8 +132,7 @@ def main(argv):
         print(f"| {number} | {' | '.join(times)} | {before} |")
     if _JSON.value:
         figures.write_json(_JSON.value, {"rate": _RATE.value, "hosts": _HOSTS.value, **summary})
-    return 0
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

@@ -27,10 +27,10 @@ import sys
 import time
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from benchmarks.chaos.run import Broken, Run
-from benchmarks.lib import cluster_hosts
+from benchmarks.lib import cluster_hosts, program
 
 _FOLDER = flags.DEFINE_string("folder", None, "Empty folder for all files of the run.")
 _MINUTES = flags.DEFINE_float("minutes", 110, "Length of the run.", lower_bound=0.1)
@@ -236,10 +236,8 @@ def compare(folder, other):
     return len(steps), steps[-1]
 
 
-def main(argv):
+def main():
     """Runs and prints the table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     folder = pathlib.Path(_FOLDER.value)
     try:
         if not _REPORT.value:
@@ -250,9 +248,8 @@ def main(argv):
             print(f"{num} snapshots up to step {step} are the same, bit for bit")
     except Broken as error:
         sys.exit(f"soak: {error}")
-    return 0
 
 
 if __name__ == "__main__":
     flags.mark_flag_as_required("folder")
-    app.run(main)
+    program.run(main)

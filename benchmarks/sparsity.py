@@ -12,9 +12,9 @@ import math
 import statistics
 import tempfile
 
-from absl import app, flags
+from absl import flags
 
-from benchmarks.lib import figures
+from benchmarks.lib import figures, program
 
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with the four files in MNIST's format.")
 _REPLICAS = flags.DEFINE_list("replicas", ["2", "4", "8"], "Numbers of replicas.")
@@ -87,10 +87,8 @@ def measure(data_dir, num_replicas, clip_factor, wire):
     }
 
 
-def main(argv):
+def main():
     """Measures all combinations and prints the table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     import slim_data
 
     rows = []
@@ -118,9 +116,8 @@ def main(argv):
     if _JSON.value:
         settings = {"batch_size": _BATCH.value, "steps": _STEPS.value}
         figures.write_json(_JSON.value, {"settings": settings, "rows": rows})
-    return 0
 
 
 if __name__ == "__main__":
     flags.mark_flag_as_required("raw_dir")
-    app.run(main)
+    program.run(main)

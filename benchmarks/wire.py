@@ -14,9 +14,9 @@ import statistics
 import sys
 import time
 
-from absl import app, flags
+from absl import flags
 
-from benchmarks.lib import cluster_hosts, figures, step_server
+from benchmarks.lib import cluster_hosts, figures, program, step_server
 
 _HOSTS = flags.DEFINE_list("hosts", ["2", "4", "8"], "Numbers of hosts to measure.")
 _RATES = flags.DEFINE_list("rates", ["1gbit", "100mbit"], "Rates of the links, or 'none'.")
@@ -149,10 +149,8 @@ def _measure(num_hosts, rate):
     return rows
 
 
-def main(argv):
+def main():
     """Measures every combination of hosts and rates and prints the table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if _WORKER.value:
         return _work(_WORKER.value)
     table = []
@@ -171,8 +169,7 @@ def main(argv):
                 table.append(row)
     if _JSON.value:
         figures.write_json(_JSON.value, {"elements": _ELEMENTS.value, "rows": table})
-    return 0
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

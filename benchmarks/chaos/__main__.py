@@ -34,7 +34,7 @@ from benchmarks.chaos import accuracy as chaos_accuracy
 from benchmarks.chaos import events as chaos_events
 from benchmarks.chaos import members, picture, tables
 from benchmarks.chaos.run import Broken, Run
-from benchmarks.lib import cluster_hosts, figures
+from benchmarks.lib import cluster_hosts, figures, program
 
 _HOSTS = flags.DEFINE_integer("hosts", 2, "Number of hosts.", lower_bound=2)
 _INCIDENTS = flags.DEFINE_integer("incidents", 20, "Number of incidents.", lower_bound=1)
@@ -193,10 +193,8 @@ def _different(expected, found):
     return sorted(different | {key for key in same if bytes(found[key]) != bytes(expected[key])})
 
 
-def main(argv):
+def main():
     """Disturbs a run and prints a table of the incidents."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if unknown := set(_EVENTS.value or ()) - set(_events()):
         raise app.UsageError(f"--events must be in {list(_events())}. Received: {sorted(unknown)}")
     settings = {"hosts": _HOSTS.value, "sync_every": _SYNC_EVERY.value, "seed": _SEED.value}
@@ -216,8 +214,7 @@ def main(argv):
     print(tables.incidents(rows))
     if _IMAGES.value:
         picture.write(rows, _IMAGES.value)
-    return 0
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

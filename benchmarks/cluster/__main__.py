@@ -28,10 +28,10 @@ import pathlib
 import statistics
 import sys
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.cluster import models
-from benchmarks.lib import cluster_hosts, figures
+from benchmarks.lib import cluster_hosts, figures, program
 
 _HOSTS = flags.DEFINE_list("hosts", ["2", "4"], "Numbers of hosts to measure.")
 _RATES = flags.DEFINE_list(
@@ -236,10 +236,8 @@ def goals(rows):
     return "\n".join(lines)
 
 
-def main(argv):
+def main():
     """Measures the missing cells and prints the table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     path = pathlib.Path(_JSON.value)
     settings = {"batch_size": _BATCH.value, "threads": _THREADS.value, "torch": bool(_TORCH.value)}
     rows = figures.read_finished(path, settings, "rows")
@@ -250,8 +248,7 @@ def main(argv):
         rows += _measure(*chosen)
         figures.write_json(path, {"settings": settings, "rows": rows})
     print(f"\n{table(rows)}\n\n{summary(rows)}\n\n{goals(rows)}")
-    return 0
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

@@ -9,10 +9,10 @@ import functools
 import json
 import pathlib
 
-from absl import app, flags
+from absl import flags
 from matplotlib import pyplot as plt
 
-from benchmarks.lib import pages
+from benchmarks.lib import pages, program
 
 _JSON = flags.DEFINE_string("json", "benchmarks/results/cluster.json", "File with the figures.")
 _OUTPUT = flags.DEFINE_string("output", "docs/images", "Folder to write step_time_*.svg to.")
@@ -63,13 +63,11 @@ def draw(rows, page):
         return figure
 
 
-def main(argv):
+def main():
     """Writes the files for light and dark pages."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     rows = json.loads(pathlib.Path(_JSON.value).read_text())["rows"]
     pages.write(functools.partial(draw, rows), _OUTPUT.value, "step_time")
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

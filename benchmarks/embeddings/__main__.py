@@ -14,10 +14,10 @@ import os
 import pathlib
 import time
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.embeddings import tables, training
-from benchmarks.lib import figures
+from benchmarks.lib import figures, program
 
 _TEXT = flags.DEFINE_string("text", None, "Text file with a verse a line, such as `Ge1:1 In ...`.")
 _SEEDS = flags.DEFINE_list("seeds", ["1", "2", "3", "4", "5"], "Seeds; each is one run.")
@@ -28,10 +28,8 @@ _WAYS = flags.DEFINE_multi_enum(
 _JSON = flags.DEFINE_string("json", "embeddings.json", "File with the finished runs.")
 
 
-def main(argv):
+def main():
     """Trains the missing runs and prints the table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     settings = {"text": pathlib.Path(_TEXT.value).name, "epochs": _EPOCHS.value}
     runs = figures.read_finished(_JSON.value, settings, "rows")
@@ -53,9 +51,8 @@ def main(argv):
                     flush=True,
                 )
     print(f"\n{tables.table(runs)}")
-    return 0
 
 
 if __name__ == "__main__":
     flags.mark_flag_as_required("text")
-    app.run(main)
+    program.run(main)

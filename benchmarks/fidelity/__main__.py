@@ -27,10 +27,11 @@ import functools
 import os
 import pathlib
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.fidelity import rows as fidelity_rows
 from benchmarks.fidelity import settings, tables
+from benchmarks.lib import program
 
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with Fashion-MNIST's four archives.")
 _FOLDER = flags.DEFINE_string("folder", "fidelity", "Folder with the finished runs.")
@@ -86,10 +87,8 @@ def tuned_runs(rows, size, seeds, default_optimizers, **options):
         perform(settings.tuned({run: rows[run] for run in sweep}, seeds), rows)
 
 
-def main(argv):
+def main():
     """Trains the missing runs and prints the tables."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     rows = fidelity_rows.Rows(pathlib.Path(_FOLDER.value) / "runs.jsonl")
     seeds = [int(seed) for seed in _SEEDS.value]
@@ -119,9 +118,8 @@ def main(argv):
             tuned_runs(rows, size, seeds, optimizers, **options)
         print(f"\n{tables.tuned(rows.of(*size), table)}")
         print(f"\n{tables.rates(rows.of(*size), table)}")
-    return 0
 
 
 if __name__ == "__main__":
     flags.mark_flag_as_required("raw_dir")
-    app.run(main)
+    program.run(main)

@@ -14,7 +14,7 @@ from matplotlib import pyplot as plt
 
 from benchmarks.fidelity import rows as fidelity_rows
 from benchmarks.fidelity import tables
-from benchmarks.lib import pages
+from benchmarks.lib import pages, program
 
 _RUNS = flags.DEFINE_string("runs", "benchmarks/results/fidelity.jsonl", "Finished runs.")
 _PICTURES = flags.DEFINE_string("pictures", "docs/images", "Folder to write budgets_*.svg to.")
@@ -57,10 +57,8 @@ def draw(rows, page):
         return figure
 
 
-def main(argv):
+def main():
     """Writes the files for light and dark pages."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     rows = fidelity_rows.Rows(pathlib.Path(_RUNS.value))
     if not tables.budget_points(rows):
         raise app.UsageError(
@@ -71,4 +69,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

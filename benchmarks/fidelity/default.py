@@ -14,11 +14,12 @@ The runs of the table in docs/results are in benchmarks/results/default_gradient
 import functools
 import pathlib
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.fidelity import default_picture
 from benchmarks.fidelity.default_tables import CELLS, EPOCHS, IMAGES, runs, table
 from benchmarks.fidelity.rows import Rows
+from benchmarks.lib import program
 
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with Fashion-MNIST's four archives.")
 _FILE = flags.DEFINE_string("file", "default.jsonl", "File with the finished runs.")
@@ -36,10 +37,8 @@ _IMAGES = flags.DEFINE_integer(
 _PICTURES = flags.DEFINE_string("pictures", None, "Folder to draw accuracy_*.svg in.")
 
 
-def main(argv):
+def main():
     """Trains the missing runs and prints the table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     from benchmarks.fidelity import training
 
     rows = Rows(pathlib.Path(_FILE.value))
@@ -51,9 +50,8 @@ def main(argv):
     print(f"\n{table(found)}")
     if _PICTURES.value:
         default_picture.write(found, pathlib.Path(_PICTURES.value))
-    return 0
 
 
 if __name__ == "__main__":
     flags.mark_flag_as_required("raw_dir")
-    app.run(main)
+    program.run(main)

@@ -29,10 +29,10 @@ import os
 import pathlib
 import time
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.language import tables
-from benchmarks.lib import figures
+from benchmarks.lib import figures, program
 
 _TEXT = flags.DEFINE_string("text", None, "Text file, UTF-8.")
 _WORDS = flags.DEFINE_bool(
@@ -48,10 +48,8 @@ _WAYS = flags.DEFINE_multi_enum(
 _JSON = flags.DEFINE_string("json", "language.json", "File with the finished runs.")
 
 
-def main(argv):
+def main():
     """Trains the missing runs and prints the tables."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from benchmarks.language import training
 
@@ -81,9 +79,8 @@ def main(argv):
         seconds = time.perf_counter() - start
         print(f"{way}, {rate:g}, seed {seed}: {found['bits']:.4f} ({seconds:.0f} s)", flush=True)
     print(f"\n{tables.table(runs, symbol)}\n\n{tables.rates(runs, symbol)}")
-    return 0
 
 
 if __name__ == "__main__":
     flags.mark_flag_as_required("text")
-    app.run(main)
+    program.run(main)

@@ -26,9 +26,9 @@ import pathlib
 import sys
 import tempfile
 
-from absl import app, flags
+from absl import flags
 
-from benchmarks.lib import figures
+from benchmarks.lib import figures, program
 from benchmarks.local_steps import tables
 from benchmarks.local_steps.tables import WAYS
 
@@ -111,10 +111,8 @@ def evaluate(data_dir, checkpoint, averages):
     return {"accuracy": found["accuracy"], "loss": found["cross_entropy"]}
 
 
-def main(argv):
+def main():
     """Trains the missing runs and prints the table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     import slim_data
 
     path = pathlib.Path(_JSON.value)
@@ -150,9 +148,8 @@ def main(argv):
             figures.write_json(path, {"settings": settings(), "runs": runs})
             print(f"{way}, {rate}, seed {seed}", flush=True)
     print(f"\n{tables.table(runs)}")
-    return 0
 
 
 if __name__ == "__main__":
     flags.mark_flag_as_required("raw_dir")
-    app.run(main)
+    program.run(main)

@@ -13,7 +13,7 @@ import sys
 
 from absl import app, flags
 
-from benchmarks.lib import cluster_hosts
+from benchmarks.lib import cluster_hosts, program
 from terngrad_tf.distribute.local_sgd.measured_steps import PERIODS
 
 PREFIX, SUBNET, PORT = "tgk", "10.89.0", 4731
@@ -50,10 +50,8 @@ def row(link, taken, milliseconds):
     return f"| {' | '.join([*cells, ratio])} |"
 
 
-def main(argv):
+def main():
     """Measures and prints the table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if _STEPS.value % max(PERIODS):
         raise app.UsageError(f"--steps must be a multiple of 32. Received: {_STEPS.value}")
     unknown = [mode for mode in _MODES.value if mode not in MODES]
@@ -64,8 +62,7 @@ def main(argv):
     print("|---" * (3 + len(titles)) + "|", flush=True)
     for link in _LINKS.value:
         print(row(link, *measure(link)), flush=True)
-    return 0
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

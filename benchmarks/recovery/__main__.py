@@ -27,11 +27,11 @@ import tempfile
 import time
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from benchmarks.chaos.members import MembersRun
 from benchmarks.chaos.run import Broken, Run
-from benchmarks.lib import cluster_hosts, digits, figures
+from benchmarks.lib import cluster_hosts, digits, figures, program
 from benchmarks.recovery import runs, tables
 
 PREFIX, SUBNET = "tgv", "10.95.0"
@@ -98,10 +98,8 @@ def write_data(folder):
     np.save(folder / "labels.npy", labels.astype("int64"))
 
 
-def main(argv):
+def main():
     """Measures the missing rows and prints a table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     settings = {"workers": runs.WORKERS, **FLAGS}
     rows = figures.read_finished(_JSON.value, settings, "rows")
     modes = [mode for mode in _MODES.value if _TORCH.value or mode != TORCHFT]
@@ -120,8 +118,7 @@ def main(argv):
             figures.write_json(_JSON.value, content)
             print(*new, sep="\n", flush=True)
     print(tables.recoveries(rows))
-    return 0
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

@@ -35,10 +35,10 @@ import statistics
 import sys
 import time
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.cluster import models
-from benchmarks.lib import cluster_hosts, figures
+from benchmarks.lib import cluster_hosts, figures, program
 from benchmarks.scaling import picture, tables
 
 _WORKERS = flags.DEFINE_list(
@@ -317,10 +317,8 @@ def measure(workers, hosts):
     return costs, rows
 
 
-def main(argv):
+def main():
     """Predicts the steps of many workers and checks the model with few."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     if _PROCESS.value:
         return _work()
     workers, hosts = sorted(map(int, _WORKERS.value)), sorted(map(int, _HOSTS.value))
@@ -339,8 +337,7 @@ def main(argv):
     print(f"{tables.predictions(rows)}\n\n{tables.checks(rows)}")
     if _IMAGES.value:
         picture.write(rows, _IMAGES.value)
-    return 0
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

@@ -32,7 +32,7 @@ import statistics
 
 from absl import app, flags
 
-from benchmarks.lib import figures
+from benchmarks.lib import figures, program
 from benchmarks.subspace import settings as subspace_settings
 
 NOISES = {0.0: "", 0.2: ", 20 % wrong labels"}
@@ -135,10 +135,8 @@ def show(runs):
             print(f"\n{task.title}:\n\n{table(found)}")
 
 
-def main(argv):
+def main():
     """Trains the missing runs and prints the tables."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     known = list(subspace_settings.TASKS)
     if unknown := set(_TASKS.value) - set(known):
         raise app.UsageError(f"--tasks must be in {known}. Received: {sorted(unknown)}")
@@ -159,8 +157,7 @@ def main(argv):
             figures.write_json(path, {"settings": settings(), "runs": runs})
             print(f"{task}, seed {seed}, {noise:.0%} wrong labels", flush=True)
     show(runs)
-    return 0
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

@@ -27,7 +27,7 @@ import scipy.linalg
 import sklearn.decomposition
 from absl import app, flags
 
-from benchmarks.lib import figures
+from benchmarks.lib import figures, program
 from terngrad_tf.subspace import Subspace, save_snapshot
 from terngrad_tf.subspace.weights import snapshot_files
 
@@ -174,10 +174,8 @@ def table(rows):
     return "\n".join(lines)
 
 
-def main(argv):
+def main():
     """Writes snapshots, runs every method and prints the table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     unknown = [m for m in _METHOD_LIST.value if m not in _METHODS]
     if unknown:
         raise app.UsageError(f"`methods` must be in {', '.join(_METHODS)}. Received: {unknown}")
@@ -199,4 +197,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

@@ -28,9 +28,9 @@ import statistics
 import sys
 import tempfile
 
-from absl import app, flags
+from absl import flags
 
-from benchmarks.lib import figures
+from benchmarks.lib import figures, program
 
 NET = "lenet"
 NUM_WORKERS = 4
@@ -209,10 +209,8 @@ def table(runs):
     return "\n".join(lines)
 
 
-def main(argv):
+def main():
     """Trains the missing seeds and prints the table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     import slim_data
 
     path = pathlib.Path(_JSON.value)
@@ -235,9 +233,8 @@ def main(argv):
             figures.write_json(path, {"settings": settings(), "runs": runs})
             print(f"seed {seed}", flush=True)
     print(f"\n{table(runs)}")
-    return 0
 
 
 if __name__ == "__main__":
     flags.mark_flag_as_required("raw_dir")
-    app.run(main)
+    program.run(main)

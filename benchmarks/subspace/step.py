@@ -15,9 +15,9 @@ import time
 
 import keras
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-from benchmarks.lib import figures
+from benchmarks.lib import figures, program
 from terngrad_tf import models
 from terngrad_tf.subspace import Subspace, SubspaceBFGS, SubspaceModel
 
@@ -108,10 +108,8 @@ def table(rows):
     return "\n".join(lines)
 
 
-def main(argv):
+def main():
     """Measures every network and batch size and prints the table."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     rows = []
     for net in _NETS.value:
         for batch_size in _BATCH_SIZES.value:
@@ -123,4 +121,4 @@ def main(argv):
 
 
 if __name__ == "__main__":
-    app.run(main)
+    program.run(main)

@@ -36,9 +36,9 @@ import sys
 import tempfile
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
-from benchmarks.lib import cluster_hosts, fashion, figures
+from benchmarks.lib import cluster_hosts, fashion, figures, program
 from benchmarks.time_to_accuracy import picture, tables, tensorflow_worker, workload
 
 TEST_EVERY = 32
@@ -251,10 +251,8 @@ def measure(rows, save, data_dir):
                 add(train(team, mode, rate, int(_SEEDS.value[0]), link))
 
 
-def main(argv):
+def main():
     """Measures the missing rows, prints the tables and draws."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unexpected arguments: {argv[1:]}")
     path = pathlib.Path(_JSON.value)
     settings = {"optimizer": _OPTIMIZER.value, "steps": _STEPS.value}
     settings["batch_size"] = workload.BATCH_SIZE
@@ -271,9 +269,8 @@ def main(argv):
     print(f"\n{tables.checks(rows, levels[0])}")
     if _IMAGES.value:
         picture.write(rows, levels[0], pathlib.Path(_IMAGES.value))
-    return 0
 
 
 if __name__ == "__main__":
     flags.mark_flag_as_required("raw_dir")
-    app.run(main)
+    program.run(main)
