@@ -19,15 +19,13 @@ import dataclasses
 import itertools
 import json
 import os
-import pathlib
-import statistics
 import subprocess
 import sys
 import time
 
 from absl import app, flags
 
-from benchmarks.lib import digits, figures, program
+from benchmarks.lib import digits, figures, markdown, means, program
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,11 +167,6 @@ def results_of(runs):
         process.wait()
 
 
-def key(result):
-    """Returns the identity of a run: (net, replicas, gradients, seed)."""
-    return tuple(result[name] for name in ("net", "replicas", "gradients", "seed"))
-
-
 def settings():
     """Returns the settings that all runs of a file share."""
     epochs = {"epochs": _EPOCHS.value}
@@ -187,21 +180,16 @@ def table(runs):
     """Returns mean, minimum and maximum accuracy over seeds in percent."""
     cells = collections.defaultdict(list)
     for run in runs:
-        cells[key(run)[:3]].append(100 * run["accuracy"])
+        cells[run["net"], run["replicas"], run["gradients"]].append(100 * run["accuracy"])
     counts = sorted({run["replicas"] for run in runs})
-    lines = [
-        f"| network | gradients | {' | '.join(f'{count} replicas' for count in counts)} |",
-        "|---|---|" + "---|" * len(counts),
-    ]
+    lines = []
     for net, gradients in itertools.product(NETS, GRADIENTS):
         row = [cells.get((net, count, gradients), []) for count in counts]
         if any(row):
-            texts = [
-                f"{statistics.mean(cell):.2f} ({min(cell):.2f} to {max(cell):.2f})" if cell else ""
-                for cell in row
-            ]
-            lines.append(f"| {net} | {gradients} | {' | '.join(texts)} |")
-    return "\n".join(lines)
+            texts = (means.with_range(cell, 2) if cell else "" for cell in row)
+            lines.append([net, gradients, *texts])
+    titles = " | ".join(f"{count} replicas" for count in counts)
+    return markdown.table(f"network | gradients | {titles}", lines)
 
 
 def main():
@@ -210,17 +198,13 @@ def main():
         return run_all(json.loads(_RUNS.value))
     if unknown := set(_NETS.value) - set(NETS):
         raise app.UsageError(f"--nets must be from {', '.join(NETS)}. Received: {sorted(unknown)}")
-    path = pathlib.Path(_JSON.value)
-    runs = figures.read_finished(path, settings())
-    done = {key(run) for run in runs}
+    runs = figures.Finished(_JSON.value, settings())
     replicas, seeds = map(int, _REPLICAS.value), map(int, _SEEDS.value)
     chosen = itertools.product(_NETS.value, replicas, GRADIENTS, seeds)
-    missing = [run for run in chosen if run not in done]
-    print(f"{len(done)} runs are done, {len(missing)} are missing", flush=True)
+    missing = runs.missing(chosen, "net", "replicas", "gradients", "seed")
     for _, group in itertools.groupby(missing, key=lambda run: run[:2]):
         for result in results_of(list(group)):
-            runs.append(result)
-            figures.write_json(path, {"settings": settings(), "runs": runs})
+            runs.add(result)
             print(
                 f"{result['net']}, {result['replicas']} replicas, {result['gradients']}, "
                 f"seed {result['seed']}: {100 * result['accuracy']:.2f} % "

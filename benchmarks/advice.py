@@ -17,7 +17,7 @@ import time
 from absl import flags
 
 from benchmarks.cluster import tensorflow_worker
-from benchmarks.lib import cluster_hosts, figures, program
+from benchmarks.lib import cluster_hosts, figures, markdown, program
 
 _HOSTS = flags.DEFINE_list("hosts", ["2"], "Numbers of hosts to measure.")
 _RATES = flags.DEFINE_list(
@@ -122,8 +122,9 @@ def table(cell):
     quickest = min(milliseconds.values())
     lines = [
         f"\n{cell['hosts']} hosts, {cell['rate']}: {advice['allgather']['line']}\n",
-        "| mode | measured ms | expected by allgather's run | names | that / fastest | |",
-        "|---|---|---|---|---|---|",
+        markdown.head(
+            "mode | measured ms | expected by allgather's run | names | that / fastest | verdict"
+        ),
     ]
     for mode, measured in milliseconds.items():
         is_auto = mode == "auto"
@@ -133,7 +134,7 @@ def table(cell):
         verdict = "good" if ratio <= LIMIT else "WRONG"
         name = f"auto ({taken})" if is_auto else mode
         cells = [name, f"{measured:.1f}", f"{expected:.1f}", named, f"{ratio:.2f}", verdict]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(markdown.row(cells))
     ratio = milliseconds[taken] / min(milliseconds[wire] for wire in LOSSLESS)
     verdict = "good" if ratio <= LIMIT else "WRONG"
     lines += ["", *cell["reasons"]]

@@ -32,7 +32,7 @@ import time
 
 from absl import flags
 
-from benchmarks.lib import cluster_hosts, figures, program
+from benchmarks.lib import cluster_hosts, figures, markdown, means, program
 
 NUM_WORKERS = 2
 BATCH_SIZE = 32
@@ -174,11 +174,6 @@ def measure(kind, num_servers, seed):
         }
 
 
-def key(run):
-    """Returns the identity of a run."""
-    return run["kind"], run["servers"], run["seed"]
-
-
 def settings():
     """Returns the settings that all runs of a file share."""
     return {"steps": _STEPS.value, "learning_rate": _RATE.value, "batch_size": BATCH_SIZE}
@@ -189,36 +184,27 @@ def table(runs):
     groups = collections.defaultdict(list)
     for run in runs:
         groups[run["kind"], run["servers"]].append(run)
-    lines = [
-        "| training | servers | test accuracy | pushed kB a step | pulled kB a step |",
-        "|---|---|---|---|---|",
-    ]
+    lines = []
     for kind, servers in KINDS:
         if not (group := groups[kind, servers]):
             continue
-        found = [100 * run["accuracy"] for run in group]
-        cells = [kind, str(servers or "")]
-        cells.append(f"{statistics.mean(found):.2f} ({min(found):.2f} to {max(found):.2f})")
+        accuracies = [100 * run["accuracy"] for run in group]
+        cells = [kind, servers or "", means.with_range(accuracies, 2)]
         for name in ("pushed_bytes", "pulled_bytes"):
             values = [run[name] for run in group if run[name] is not None]
             cells.append(f"{statistics.mean(values) / 1e3:.1f}" if values else "")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    titles = "training | servers | test accuracy | pushed kB a step | pulled kB a step"
+    return markdown.table(titles, lines)
 
 
 def main():
     """Trains the missing runs and prints the table."""
-    path = pathlib.Path(_JSON.value)
-    runs = figures.read_finished(path, settings())
-    done = {key(run) for run in runs}
+    runs = figures.Finished(_JSON.value, settings())
     chosen = [(*kind, seed) for seed, kind in itertools.product(map(int, _SEEDS.value), KINDS)]
-    missing = [run for run in chosen if run not in done]
-    print(f"{len(done)} runs are done, {len(missing)} are missing", flush=True)
-    for run in missing:
-        result = measure(*run)
-        runs.append(result)
-        figures.write_json(path, {"settings": settings(), "runs": runs})
-        print(json.dumps(result), flush=True)
+    for run in runs.missing(chosen, "kind", "servers", "seed"):
+        runs.add(measure(*run))
+        print(json.dumps(runs[-1]), flush=True)
     print(f"\n{table(runs)}")
 
 

@@ -24,7 +24,7 @@ import time
 
 from absl import app, flags
 
-from benchmarks.lib import cells, cluster_hosts, figures, program
+from benchmarks.lib import cells, cluster_hosts, figures, markdown, means, program
 from terngrad_tf.quantization_options import GRAD_BITS
 
 _NET = flags.DEFINE_string("net", "lenet", "Network, of terngrad_tf.models.")
@@ -140,22 +140,17 @@ def _measure(batch_size, num_replicas):
 
 def _table(measured):
     """Returns medians as Markdown; ratios are to each batch's first number of replicas."""
-    lines = [
-        "| batch | replicas | step, ms | / the first | start-up, s | memory, MiB |",
-        "|---|---|---|---|---|---|",
-    ]
-    first = {}
+    lines, first = [], {}
     for (batch_size, num_replicas), rounds in measured.items():
-        median = {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
+        median = means.medians(rounds)
         base = first.setdefault(batch_size, rounds)
         ratio = statistics.median(
             r["milliseconds"] / b["milliseconds"] for r, b in zip(rounds, base, strict=True)
         )
-        lines.append(
-            f"| {batch_size} | {num_replicas} | {median['milliseconds']:.1f} | {ratio:.2f} |"
-            f" {median['start_seconds']:.1f} | {median['memory_mib']:.0f} |"
-        )
-    return "\n".join(lines)
+        line = [batch_size, num_replicas, f"{median['milliseconds']:.1f}", f"{ratio:.2f}"]
+        lines.append([*line, f"{median['start_seconds']:.1f}", f"{median['memory_mib']:.0f}"])
+    titles = "batch | replicas | step, ms | / the first | start-up, s | memory, MiB"
+    return markdown.table(titles, lines)
 
 
 def main():

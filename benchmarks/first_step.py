@@ -21,7 +21,7 @@ import time
 
 from absl import flags
 
-from benchmarks.lib import cells, figures, program
+from benchmarks.lib import cells, figures, markdown, means, program
 
 MODES = ("float", "ternary", "words")
 _NETS = flags.DEFINE_list("nets", ["lenet", "resnet_50"], "Networks, from terngrad_tf.models.")
@@ -95,18 +95,13 @@ def _measure(net, mode):
 
 def _table(measured):
     """Returns medians as a Markdown table."""
-    lines = [
-        "| network | gradients | first step, s | of processor time | a later step, ms |"
-        " memory, MB | at most |",
-        f"|{'---|' * 7}",
-    ]
+    lines = []
     for (net, mode), rounds in measured.items():
-        median = {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
-        lines.append(
-            f"| {net} | {mode} | {median['seconds']:.1f} | {median['processor_seconds']:.1f} |"
-            f" {median['later_ms']:.0f} | {median['mb']:.0f} | {median['most_mb']:.0f} |"
-        )
-    return "\n".join(lines)
+        median = means.medians(rounds)
+        line = [net, mode, *(f"{median[name]:.1f}" for name in ("seconds", "processor_seconds"))]
+        lines.append([*line, *(f"{median[name]:.0f}" for name in ("later_ms", "mb", "most_mb"))])
+    titles = "network | gradients | first step, s | of processor time | a later step, ms"
+    return markdown.table(f"{titles} | memory, MB | at most", lines)
 
 
 def main():

@@ -35,7 +35,7 @@ import tensorflow as tf
 from absl import flags
 
 import slim_data
-from benchmarks.lib import figures, program
+from benchmarks.lib import figures, markdown, program
 from slim_data.datasets import digits
 from slim_data.tfrecord import encoded_image, examples
 from terngrad_tf import models
@@ -331,17 +331,14 @@ def summarize(speeds):
 
 def table(rows):
     """Returns the rows as Markdown."""
-    lines = [
-        "| pipeline | images/s | tfds | / tfds | decoding alone, or LeNet's training | / that |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = []
     for row in rows:
         cells = [row["pipeline"], f"{row['images_per_second']:,.0f}"]
         cells += [f"{row['tfds_images_per_second']:,.0f}", f"{row['against_tfds']:.2f}"]
         cells += [f"{row['limit']} {row['limit_images_per_second']:,.0f}"]
-        cells += [f"{row['against_limit']:.2f}"]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([*cells, f"{row['against_limit']:.2f}"])
+    titles = "pipeline | images/s | tfds | / tfds | decoding alone, or LeNet's training | / that"
+    return markdown.table(titles, lines)
 
 
 def main():

@@ -25,7 +25,7 @@ import tempfile
 import numpy as np
 from absl import flags
 
-from benchmarks.lib import cluster_hosts, figures, program
+from benchmarks.lib import cluster_hosts, figures, markdown, program
 
 _NETS = flags.DEFINE_list("nets", ["resnet_50", "vgg_16"], "Networks, of terngrad_tf.models.")
 MODES = ("alone", "float", "ternary", "phase_2")
@@ -197,11 +197,7 @@ def num_weights(net):
 
 def table(rows):
     """Returns the rows as a Markdown table."""
-    lines = [
-        "| network | MB of a float32 copy | run | process | peak MB until step 2 | in steps |"
-        " when it saves | in steps, beyond one process: copies |",
-        f"|{'---|' * 8}",
-    ]
+    lines = []
     for row in rows:
         alone = next(
             (r for r in rows if (r["net"], r["mode"], r["process"]) == (row["net"], "alone", 0)), {}
@@ -210,11 +206,11 @@ def table(rows):
         if row is not alone and row["mode"] != "phase_2" and "steps" in row and "steps" in alone:
             copies = f"{(row['steps'] - alone['steps']) / row['copy_mb']:+.2f}"
         cells = [f"{row[name]:.0f}" if name in row else "" for name in ("start", "steps", "end")]
-        lines.append(
-            f"| {row['net']} | {row['copy_mb']:.0f} | {row['mode']} | {row['process']} |"
-            f" {' | '.join(cells)} | {copies} |"
-        )
-    return "\n".join(lines)
+        run = [row["net"], f"{row['copy_mb']:.0f}", row["mode"], row["process"]]
+        lines.append([*run, *cells, copies])
+    titles = "network | MB of a float32 copy | run | process | peak MB until step 2 | in steps"
+    titles += " | when it saves | in steps, beyond one process: copies"
+    return markdown.table(titles, lines)
 
 
 def main():

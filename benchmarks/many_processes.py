@@ -18,7 +18,7 @@ import time
 
 from absl import flags
 
-from benchmarks.lib import cluster_hosts, figures, program
+from benchmarks.lib import cluster_hosts, figures, markdown, program
 
 _PROCESSES = flags.DEFINE_integer("processes", 16, "Number of processes.", lower_bound=2)
 _STEPS = flags.DEFINE_integer("steps", 20, "Steps after the first.", lower_bound=1)
@@ -125,13 +125,11 @@ def measure(count):
 def main():
     """Measures and prints a table."""
     if _WORKER.value:
-        _work()
-        return
+        return _work()
     found = measure(_PROCESSES.value)
-    print(f"| {_PROCESSES.value} processes: all have reached | seconds since the previous stage |")
-    print("|---|---|")
-    for stage, seconds in found["seconds"].items():
-        print(f"| {stage} | {seconds:.1f} |")
+    titles = f"{_PROCESSES.value} processes: all have reached | seconds since the previous stage"
+    lines = [[stage, f"{seconds:.1f}"] for stage, seconds in found["seconds"].items()]
+    print(markdown.table(titles, lines))
     print(f"{found['pss_mb'] / 1024:.1f} GB in total")
     if _JSON.value:
         figures.write_json(_JSON.value, {**found, "digests": len(found["digests"])})

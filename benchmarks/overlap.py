@@ -17,7 +17,7 @@ import tempfile
 
 from absl import flags
 
-from benchmarks.lib import cluster_hosts, figures, program
+from benchmarks.lib import cluster_hosts, figures, markdown, program
 
 _HOSTS = flags.DEFINE_integer("hosts", 2, "Number of hosts.", lower_bound=2)
 _RATE = flags.DEFINE_string("rate", "1gbit", "Rate of the links, or 'none'.")
@@ -124,12 +124,12 @@ def main():
         summary, *_ = [host.answer() for host in hosts]
     end = summary["backward_end"]
     print(f"the backward pass ends after {end:.1f} ms")
-    print("| bucket | scales sent, ms | words sent, ms | sums received, ms | words sent before |")
-    print("|---|---|---|---|---|")
+    titles = "bucket | scales sent, ms | words sent, ms | sums received, ms | words sent before"
+    print(markdown.head(titles))
     for number, bucket in enumerate(summary["buckets"]):
         times = [f"{bucket[name]:.1f}" for name in ("scales_sent", "words_sent", "received")]
         before = "yes" if bucket["words_sent"] < end else "no"
-        print(f"| {number} | {' | '.join(times)} | {before} |")
+        print(markdown.row([number, *times, before]))
     if _JSON.value:
         figures.write_json(_JSON.value, {"rate": _RATE.value, "hosts": _HOSTS.value, **summary})
 

@@ -30,7 +30,7 @@ import numpy as np
 from absl import flags
 
 from benchmarks.chaos.run import Broken, Run
-from benchmarks.lib import cluster_hosts, program
+from benchmarks.lib import cluster_hosts, markdown, program
 
 _FOLDER = flags.DEFINE_string("folder", None, "Empty folder for all files of the run.")
 _MINUTES = flags.DEFINE_float("minutes", 110, "Length of the run.", lower_bound=0.1)
@@ -196,8 +196,7 @@ def report(folder):
     windows = [(_WARM_UP.value, _WARM_UP.value + _WINDOW.value), (last - _WINDOW.value, last)]
     print(f"{last:.0f} minutes, {samples[-1]['step']} steps, ", end="")
     print(f"{json.loads((folder / 'kills.json').read_text())} kills")
-    print("| process | resource | first window | last window | growth |")
-    print("|---|---|---|---|---|")
+    print(markdown.head("process | resource | first window | last window | growth"))
     for name in sorted({found["name"] for found in samples}):
         early, late = (
             [found for found in samples if found["name"] == name and a <= found["minutes"] <= b]
@@ -210,7 +209,7 @@ def report(folder):
                 figures = [statistics.median(f[kind] for f in found) for found in (early, late)]
             if None not in figures:
                 growth = f"{100 * (figures[1] / figures[0] - 1):+.2f} %" if figures[0] else "-"
-                print(f"| {name} | {kind} | {figures[0]:.4g} | {figures[1]:.4g} | {growth} |")
+                print(markdown.row([name, kind, *(f"{f:.4g}" for f in figures), growth]))
 
 
 def compare(folder, other):

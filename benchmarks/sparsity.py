@@ -14,7 +14,7 @@ import tempfile
 
 from absl import flags
 
-from benchmarks.lib import figures, program
+from benchmarks.lib import figures, markdown, program
 
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with the four files in MNIST's format.")
 _REPLICAS = flags.DEFINE_list("replicas", ["2", "4", "8"], "Numbers of replicas.")
@@ -99,8 +99,8 @@ def main():
             raw_dir=_RAW_DIR.value,
             allow_other_archives=True,
         )
-        print("| clip | replicas | wire | nonzero, % | entropy, bits | received kB | fewer bytes |")
-        print("|---|---|---|---|---|---|---|")
+        titles = "clip | replicas | wire | nonzero, % | entropy, bits | received kB | fewer bytes"
+        print(markdown.head(titles))
         for clip_factor in map(float, _CLIP_FACTORS.value):
             for num_replicas in map(int, _REPLICAS.value):
                 for wire in _WIRES.value:
@@ -109,7 +109,7 @@ def main():
                     cells = [f"{clip_factor:g}", num_replicas, name, f"{100 * row['nonzero']:.2f}"]
                     cells += [f"{row['entropy']:.3f}", f"{row['received_bytes'] / 1e3:.1f}"]
                     cells += [f"{row['fewer_bytes']:.1f}"]
-                    print(f"| {' | '.join(map(str, cells))} |", flush=True)
+                    print(markdown.row(cells), flush=True)
                     rows.append(
                         {"clip_factor": clip_factor, "replicas": num_replicas, "mode": wire, **row}
                     )

@@ -16,7 +16,7 @@ import time
 
 from absl import flags
 
-from benchmarks.lib import cluster_hosts, figures, program, step_server
+from benchmarks.lib import cluster_hosts, figures, markdown, program, step_server
 
 _HOSTS = flags.DEFINE_list("hosts", ["2", "4", "8"], "Numbers of hosts to measure.")
 _RATES = flags.DEFINE_list("rates", ["1gbit", "100mbit"], "Rates of the links, or 'none'.")
@@ -154,8 +154,8 @@ def main():
     if _WORKER.value:
         return _work(_WORKER.value)
     table = []
-    print("| hosts | link | mode | received MB | counted MB | fewer bytes | ms | faster |")
-    print("|---|---|---|---|---|---|---|---|")
+    titles = "hosts | link | mode | received MB | counted MB | fewer bytes | ms | faster"
+    print(markdown.head(titles))
     for num_hosts in map(int, _HOSTS.value):
         for rate in _RATES.value:
             for row in _measure(num_hosts, rate):
@@ -165,7 +165,7 @@ def main():
                 cells += [f"{row['counted_bytes'] / 1e6:.3f}"]
                 cells += [f"{row['fewer_bytes']:.2f}", f"{row['milliseconds']:.1f}"]
                 cells += [f"{row['faster']:.2f}"]
-                print(f"| {' | '.join(map(str, cells))} |", flush=True)
+                print(markdown.row(cells), flush=True)
                 table.append(row)
     if _JSON.value:
         figures.write_json(_JSON.value, {"elements": _ELEMENTS.value, "rows": table})

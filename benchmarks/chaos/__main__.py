@@ -200,17 +200,14 @@ def main():
     settings = {"hosts": _HOSTS.value, "sync_every": _SYNC_EVERY.value, "seed": _SEED.value}
     settings |= {"min_workers": _MIN_WORKERS.value, "incidents": _INCIDENTS.value}
     settings["events"] = _EVENTS.value
-    rows = figures.read_finished(_JSON.value, settings, "rows") if _JSON.value else []
+    rows = figures.Finished(_JSON.value, settings, "rows")
     if not rows:
         try:
             happened, end = chaos()
         except Broken as error:
             sys.exit(f"chaos: {error}")
         print(end)
-        rows = tables.summary(happened)
-        if _JSON.value:
-            content = {"settings": settings, "end": end, "incidents": happened, "rows": rows}
-            figures.write_json(_JSON.value, content)
+        rows.add(*tables.summary(happened), end=end, incidents=happened)
     print(tables.incidents(rows))
     if _IMAGES.value:
         picture.write(rows, _IMAGES.value)

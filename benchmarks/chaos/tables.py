@@ -8,6 +8,7 @@ import collections
 import statistics
 
 from benchmarks.chaos import members
+from benchmarks.lib import markdown
 
 TWO = "two at once"
 # Times: name in the rows, title in the table.
@@ -41,13 +42,13 @@ def incidents(rows):
     else:
         titles = {"seconds": "seconds to the next saved step"}
     heads = " | ".join(f"{title}: median | longest" for title in titles.values())
-    lines = [f"| incident | how often | {heads} |", "|---" * (2 + 2 * len(titles)) + "|"]
+    lines = []
     for row in rows:
-        cells = [row["incident"], str(row["count"])]
+        cells = [row["incident"], row["count"]]
         for name in titles:
             cells += [_text(row.get(f"{which}_{name}")) for which in ("median", "longest")]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return markdown.table(f"incident | how often | {heads}", lines)
 
 
 def _text(seconds):

@@ -24,14 +24,13 @@ flags that select some cells add to the file, and tables and goals cover the who
 
 import itertools
 import os
-import pathlib
 import statistics
 import sys
 
 from absl import flags
 
 from benchmarks.cluster import models
-from benchmarks.lib import cluster_hosts, figures, program
+from benchmarks.lib import cluster_hosts, figures, markdown, means, program
 
 _HOSTS = flags.DEFINE_list("hosts", ["2", "4"], "Numbers of hosts to measure.")
 _RATES = flags.DEFINE_list(
@@ -180,7 +179,7 @@ def _measure(model, num_hosts, rate):
             "rate": rate,
             "mode": mode,
             "rounds": len(values),
-            **{name: statistics.median(value[name] for value in values) for name in values[0]},
+            **means.medians(values),
         }
         for mode, values in results.items()
     ]
@@ -193,31 +192,28 @@ def cell(row):
 
 def table(rows):
     """Returns all rows as Markdown; ratios are to the ternary row of the same cell."""
-    lines = [
-        "| model | hosts | link | gradients | ms | ternary = 1 | CPU ms per host | received MB |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for _, group in itertools.groupby(rows, key=cell):
         group = list(group)
         ternary = next(row for row in group if row["mode"] == "ternary")["milliseconds"]
         for row in group:
-            cells = [*map(str, cell(row)), row["mode"], f"{row['milliseconds']:.1f}"]
+            cells = [*cell(row), row["mode"], f"{row['milliseconds']:.1f}"]
             cells.append(f"{row['milliseconds'] / ternary:.2f}")
             cells.append(f"{row['cpu_milliseconds']:.1f}")
             cells.append(f"{row['received_bytes'] / 1e6:.3f}")
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            lines.append(cells)
+    titles = "model | hosts | link | gradients | ms | ternary = 1 | CPU ms per host | received MB"
+    return markdown.table(titles, lines)
 
 
 def summary(rows):
     """Returns milliseconds per step as Markdown, a line per cell."""
     modes = [mode for mode in MODES if any(row["mode"] == mode for row in rows)]
-    lines = [f"| model | hosts | link | {' | '.join(modes)} |", "|---" * (3 + len(modes)) + "|"]
+    lines = []
     for name, group in itertools.groupby(rows, key=cell):
         milliseconds = {row["mode"]: f"{row['milliseconds']:,.0f}" for row in group}
-        cells = [*map(str, name), *(milliseconds.get(mode, "") for mode in modes)]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([*name, *(milliseconds.get(mode, "") for mode in modes)])
+    return markdown.table(f"model | hosts | link | {' | '.join(modes)}", lines)
 
 
 def goals(rows):
@@ -238,15 +234,13 @@ def goals(rows):
 
 def main():
     """Measures the missing cells and prints the table."""
-    path = pathlib.Path(_JSON.value)
     settings = {"batch_size": _BATCH.value, "threads": _THREADS.value, "torch": bool(_TORCH.value)}
-    rows = figures.read_finished(path, settings, "rows")
+    rows = figures.Finished(_JSON.value, settings, "rows")
     for chosen in itertools.product(_MODELS.value, map(int, _HOSTS.value), _RATES.value):
         if chosen in map(cell, rows):
             continue
         print(f"{chosen[0]}, {chosen[1]} hosts, {chosen[2]} ...", flush=True)
-        rows += _measure(*chosen)
-        figures.write_json(path, {"settings": settings, "rows": rows})
+        rows.add(*_measure(*chosen))
     print(f"\n{table(rows)}\n\n{summary(rows)}\n\n{goals(rows)}")
 
 

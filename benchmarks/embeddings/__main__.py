@@ -10,6 +10,7 @@ Student's paired test. Bytes are those that a replica receives in a step if each
 The JSON file keeps finished runs; repeat the command to resume or to add seeds.
 """
 
+import itertools
 import os
 import pathlib
 import time
@@ -32,24 +33,18 @@ def main():
     """Trains the missing runs and prints the table."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     settings = {"text": pathlib.Path(_TEXT.value).name, "epochs": _EPOCHS.value}
-    runs = figures.read_finished(_JSON.value, settings, "rows")
-    done = {(run["optimizer"], run["way"], run["seed"]) for run in runs}
+    runs = figures.Finished(_JSON.value, settings, "rows")
     parts = training.load(_TEXT.value)
-    for seed in map(int, _SEEDS.value):
-        for optimizer in tables.RATES:
-            for way in _WAYS.value or tables.WAYS:
-                if (optimizer, way, seed) in done:
-                    continue
-                start = time.perf_counter()
-                found = training.train(*parts, optimizer, way, seed, _EPOCHS.value)
-                runs.append({"optimizer": optimizer, "way": way, "seed": seed, **found})
-                figures.write_json(_JSON.value, {"settings": settings, "rows": runs})
-                seconds = time.perf_counter() - start
-                print(
-                    f"{optimizer}, {way}, seed {seed}: {100 * found['accuracy']:.2f} %"
-                    f" ({seconds:.0f} s)",
-                    flush=True,
-                )
+    chosen = itertools.product(map(int, _SEEDS.value), tables.RATES, _WAYS.value or tables.WAYS)
+    for seed, optimizer, way in runs.missing(chosen, "seed", "optimizer", "way"):
+        start = time.perf_counter()
+        found = training.train(*parts, optimizer, way, seed, _EPOCHS.value)
+        runs.add({"optimizer": optimizer, "way": way, "seed": seed, **found})
+        seconds = time.perf_counter() - start
+        print(
+            f"{optimizer}, {way}, seed {seed}: {100 * found['accuracy']:.2f} % ({seconds:.0f} s)",
+            flush=True,
+        )
     print(f"\n{tables.table(runs)}")
 
 

@@ -2,7 +2,7 @@
 
 import statistics
 
-from benchmarks.fidelity import tables
+from benchmarks.lib import markdown, means
 
 FLOAT = "float"
 # Options of the strategy; None is Keras without a strategy.
@@ -20,10 +20,7 @@ RATES = {"Adam": 0.01, "SGD, momentum 0.9": 1.0}
 
 def table(runs):
     """Returns a Markdown table of accuracies and bytes."""
-    lines = [
-        "| optimizer | gradients | accuracy / % | points to float | p | bytes a step | fewer |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for optimizer in RATES:
         found = {
             way: {
@@ -37,12 +34,12 @@ def table(runs):
             if not by_seed:
                 continue
             own = by_seed.values()
-            cells = [optimizer, way, tables.mean([100 * run["accuracy"] for run in own], 2)]
-            to_float = tables.difference(by_seed, found[FLOAT], "accuracy")
-            cells += ["", ""] if way == FLOAT else to_float
-            cells += _bytes(own) if WAYS[way] is not None else ["", ""]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            accuracy = means.with_deviation([100 * run["accuracy"] for run in own], 2)
+            to_float = means.difference(by_seed, found[FLOAT], "accuracy")
+            traffic = _bytes(own) if WAYS[way] is not None else ["", ""]
+            lines.append([optimizer, way, accuracy, *to_float, *traffic])
+    titles = "optimizer | gradients | accuracy / % | points to float | p | bytes a step | fewer"
+    return markdown.table(titles, lines)
 
 
 def _bytes(runs):

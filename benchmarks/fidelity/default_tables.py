@@ -4,6 +4,7 @@ import typing
 
 from benchmarks.fidelity import tables
 from benchmarks.fidelity.settings import FLOAT, Run
+from benchmarks.lib import markdown
 
 IMAGES, EPOCHS = 12_000, 2
 # Columns of the table by way.
@@ -78,28 +79,23 @@ def table(rows):
 
     Omits cells without runs.
     """
-    first, *others = WAYS.values()
-    lines = [
-        f"| network | workers x images | optimizer | rate | {first} | {' | '.join(others)} |",
-        "|---" * (5 + len(others)) + "|",
-    ]
+    lines = []
     above = ("", "", "")
     for cell in CELLS:
         for rate in cell.rates:
             floats, *found = (by_seed(rows, cell, rate, way) for way in WAYS)
             if not floats:
                 continue
-            texts = [tables.mean([100 * row["accuracy"] for row in floats.values()], 2)]
-            for others in found:
-                points, p = tables.difference(others, floats, "accuracy")
-                texts.append(f"{points} ({p})" if p else points)
+            texts = [tables.accuracy(floats)]
+            texts += [tables.difference(others, floats) for others in found]
             where = NETS[cell.net], f"{cell.workers} x {cell.batch // cell.workers}", cell.optimizer
             # Omits repetitions.
             differs = [where[: k + 1] != above[: k + 1] for k in range(3)]
             shown = [text if is_new else "" for text, is_new in zip(where, differs, strict=True)]
             above = where
-            lines.append(f"| {' | '.join([*shown, f'{rate:g}', *texts])} |")
-    return "\n".join(lines)
+            lines.append([*shown, f"{rate:g}", *texts])
+    titles = f"network | workers x images | optimizer | rate | {' | '.join(WAYS.values())}"
+    return markdown.table(titles, lines)
 
 
 def by_seed(rows, cell, rate, way):

@@ -11,6 +11,7 @@ import pathlib
 from benchmarks.fidelity import rows as fidelity_rows
 from benchmarks.fidelity import tables
 from benchmarks.fidelity.settings import FLOAT, OPTIMIZERS
+from benchmarks.lib import markdown
 
 # Titles of the columns, which some row must have.
 WAYS = {
@@ -38,7 +39,7 @@ def tuned(rows, table):
                 if (run.optimizer, getattr(run, by)) == (name, key)
             }
             if cells:
-                found[str(key), name] = cells[FLOAT], cells
+                found[key, name] = cells[FLOAT], cells
     return _table(f"{by} | optimizer", found)
 
 
@@ -50,24 +51,20 @@ def workers(rows):
         if run.gradients in WAYS:
             _, cells = found.setdefault((net, run.num_nodes), (baseline, {}))
             cells[run.gradients] = groups[run]
-    lines = {(net, str(count)): found[net, count] for net, count in sorted(found)}
-    return _table("network | workers", lines)
+    return _table("network | workers", dict(sorted(found.items())))
 
 
 def budgets(rows):
     """Returns a line per network and way with known bytes as Markdown."""
-    lines = [
-        "| network | gradients | times fewer bytes | test accuracy / % | difference (p) |",
-        "|---|---|---|---|---|",
-    ]
+    lines = []
     groups = tables.budgets_groups(rows)
     for net, run, baseline in tables.by_net(groups):
         found = groups[run]
-        accuracy = tables.mean([100 * row["accuracy"] for row in found.values()], 2)
         fewer = f"{tables.times_fewer_bytes(found):.3g}"
-        cells = [net, WAYS.get(run.gradients, run.gradients), fewer, accuracy]
-        lines.append(f"| {' | '.join([*cells, _difference(found, baseline)])} |")
-    return "\n".join(lines)
+        cells = [net, WAYS.get(run.gradients, run.gradients), fewer, tables.accuracy(found)]
+        lines.append([*cells, tables.difference(found, baseline)])
+    titles = "network | gradients | times fewer bytes | test accuracy / % | difference (p)"
+    return markdown.table(titles, lines)
 
 
 def of_page(rows):
@@ -77,21 +74,18 @@ def of_page(rows):
 
 
 def _table(first, found):
-    """Returns Markdown of {cells on the left: (float rows by seed, {way: rows by seed})}."""
+    """Returns Markdown of {cells below `first`: (float rows by seed, {way: rows by seed})}."""
     ways = [way for way in WAYS if any(way in cells for _, cells in found.values())]
+    lines = [
+        [
+            *left,
+            tables.accuracy(baseline),
+            *(tables.difference(cells.get(way, {}), baseline) for way in ways),
+        ]
+        for left, (baseline, cells) in found.items()
+    ]
     titles = [first, "float, test accuracy / %", *(WAYS[way] for way in ways)]
-    lines = [f"| {' | '.join(titles)} |"]
-    lines.append("|---" * (lines[0].count("|") - 1) + "|")
-    for left, (baseline, cells) in found.items():
-        accuracy = tables.mean([100 * row["accuracy"] for row in baseline.values()], 2)
-        texts = [_difference(cells.get(way, {}), baseline) for way in ways]
-        lines.append(f"| {' | '.join([*left, accuracy, *texts])} |")
-    return "\n".join(lines)
-
-
-def _difference(found, baseline):
-    points, p = tables.difference(found, baseline, "accuracy")
-    return f"{points} ({p})" if p else points
+    return markdown.table(" | ".join(titles), lines)
 
 
 def main():

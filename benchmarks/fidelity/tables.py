@@ -4,8 +4,6 @@ import collections
 import dataclasses
 import statistics
 
-import scipy.stats
-
 from benchmarks.fidelity.settings import (
     FLOAT,
     GRADIENTS,
@@ -19,12 +17,12 @@ from benchmarks.fidelity.settings import (
     TUNING_SEED,
     WITH_BATCH_NORM,
 )
+from benchmarks.lib import markdown, means
 
 TITLES = (
     "seeds | test accuracy / %, last weights | to float | p | moving average | to float | p |"
     " test loss, last weights | training loss"
 )
-
 
 # The field that groups each table's rows.
 BY = {"kinds": "net", "batches": "batch_size", "precisions": "precision"}
@@ -34,7 +32,7 @@ def tuned(rows, table):
     """Returns a table by optimizer and gradients, at the sweep's rate."""
     groups = tuned_groups(rows, table)
     by = BY[table]
-    lines = head(f"{by} | optimizer | gradients | rate")
+    lines = []
     for key in in_order(getattr(run, by) for run in groups):
         for name in OPTIMIZERS:
             shapes = [run for run in groups if (run.optimizer, getattr(run, by)) == (name, key)]
@@ -42,9 +40,9 @@ def tuned(rows, table):
             for gradients in GRADIENTS:
                 for run in shapes:
                     if run.gradients == gradients:
-                        first = [str(key), name, gradients, f"{run.rate:g}"]
-                        lines.append(line(first, groups[run], baseline))
-    return "\n".join(lines)
+                        first = [key, name, gradients, f"{run.rate:g}"]
+                        lines.append(_cells(first, groups[run], baseline))
+    return markdown.table(f"{by} | optimizer | gradients | rate | {TITLES}", lines)
 
 
 def tuned_groups(rows, table):
@@ -59,19 +57,16 @@ def rates(rows, table):
     for run, row in rows.items():
         if _is_of(run, table) and run.seed == TUNING_SEED:
             cells[getattr(run, by), run.optimizer, run.gradients][run.rate] = row
-    lines = [
-        f"| {by} | optimizer | gradients | test accuracy / % of the last weights, by rate |",
-        "|---|---|---|---|",
-    ]
+    lines = []
     for key in in_order(key for key, *_ in cells):
         for name in OPTIMIZERS:
             for gradients in GRADIENTS:
                 found = sorted(cells[key, name, gradients].items())
                 if found:
                     texts = [f"{rate:g}: {100 * row['accuracy']:.2f}" for rate, row in found]
-                    first = [str(key), name, gradients]
-                    lines.append(f"| {' | '.join(first)} | {', '.join(texts)} |")
-    return "\n".join(lines)
+                    lines.append([key, name, gradients, ", ".join(texts)])
+    title = "test accuracy / % of the last weights, by rate"
+    return markdown.table(f"{by} | optimizer | gradients | {title}", lines)
 
 
 def in_order(keys):
@@ -83,10 +78,11 @@ def in_order(keys):
 def workers(rows):
     """Returns a table by network, gradients and number of workers."""
     groups = workers_groups(rows)
-    lines = head("network | gradients | workers")
-    for net, run, baseline in by_net(groups):
-        lines.append(line([net, run.gradients, _workers_text(run)], groups[run], baseline))
-    return "\n".join(lines)
+    lines = [
+        _cells([net, run.gradients, _workers_text(run)], groups[run], baseline)
+        for net, run, baseline in by_net(groups)
+    ]
+    return markdown.table(f"network | gradients | workers | {TITLES}", lines)
 
 
 def workers_groups(rows):
@@ -97,12 +93,13 @@ def workers_groups(rows):
 def budgets(rows):
     """Returns accuracy and bytes by network and number of workers."""
     groups = budgets_groups(rows)
-    lines = head("network | gradients | workers | times fewer bytes")
+    lines = []
     for net, run, baseline in by_net(groups):
         found = groups[run]
         first = [net, run.gradients, _workers_text(run), f"{times_fewer_bytes(found):.3g}"]
-        lines.append(line(first, found, baseline))
-    return "\n".join(lines)
+        lines.append(_cells(first, found, baseline))
+    titles = f"network | gradients | workers | times fewer bytes | {TITLES}"
+    return markdown.table(titles, lines)
 
 
 def budget_points(rows):
@@ -182,45 +179,23 @@ def _by_seed(rows, belongs):
     return groups
 
 
-def head(first):
-    """Returns the two lines that begin a table."""
-    titles = f"{first} | {TITLES}"
-    return [f"| {titles} |", "|" + "---|" * (titles.count("|") + 1)]
-
-
-def line(first, found, baseline):
-    """Returns the line of a way's rows and its float baseline, dicts by seed."""
-    cells = [*first, str(len(found))]
+def _cells(first, found, baseline):
+    """Returns the cells of a way's rows and its float baseline, dicts by seed."""
+    cells = [*first, len(found)]
     for name in ("accuracy", "average_accuracy"):
-        cells.append(mean([100 * row[name] for row in found.values()], 2))
-        cells += difference(found, baseline, name)
-    cells += [mean([row[name] for row in found.values()], 4) for name in ("loss", "training_loss")]
-    return f"| {' | '.join(cells)} |"
+        cells.append(accuracy(found, name))
+        cells += means.difference(found, baseline, name)
+    for name in ("loss", "training_loss"):
+        cells.append(means.with_deviation([row[name] for row in found.values()], 4))
+    return cells
 
 
-def mean(values, digits):
-    """Returns the mean and the standard deviation over seeds."""
-    if None in values:
-        return "not finite"
-    text = f"{statistics.mean(values):.{digits}f}"
-    return f"{text} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else text
+def accuracy(found, name="accuracy"):
+    """Returns the mean accuracy of rows by seed in percent."""
+    return means.with_deviation([100 * row[name] for row in found.values()], 2)
 
 
-def difference(found, baseline, name, factor=100, digits=2):
-    """Returns the mean difference to a baseline with the same seeds, and p of the paired test.
-
-    Args:
-        found: {seed: row}.
-        baseline: the same; `found` itself, or a dict without any of the seeds, has no difference.
-        factor: multiplies the quantity; 100 for percentage points.
-    """
-    seeds = sorted(found.keys() & baseline.keys())
-    if found is baseline or not seeds:
-        return ["", ""]
-    pairs = [(factor * found[seed][name], factor * baseline[seed][name]) for seed in seeds]
-    text = f"{statistics.mean(a - b for a, b in pairs):+.{digits}f}"
-    # Equal pairs have no p.
-    if len(pairs) < 2 or all(a == b for a, b in pairs):
-        return [text, ""]
-    p = scipy.stats.ttest_rel(*zip(*pairs, strict=True)).pvalue
-    return [text, f"{p:.3f}" if p >= 0.001 else "below 0.001"]
+def difference(found, baseline):
+    """Returns the points of rows by seed to a baseline and p, such as "-0.10 (0.020)"."""
+    points, p = means.difference(found, baseline, "accuracy")
+    return f"{points} ({p})" if p else points

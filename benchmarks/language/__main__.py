@@ -25,6 +25,7 @@ language_words.jsonl (--words --steps=512), and with --tied in language_tied.jso
 language_words_tied.jsonl.
 """
 
+import itertools
 import os
 import pathlib
 import time
@@ -53,29 +54,20 @@ def main():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from benchmarks.language import training
 
-    path = pathlib.Path(_JSON.value)
     settings = {"text": pathlib.Path(_TEXT.value).name, "steps": _STEPS.value}
     symbol = "word" if _WORDS.value else "character"
     if _WORDS.value:
         settings["symbol"] = symbol
     if _TIED.value:
         settings["tied"] = True
-    runs = figures.read_finished(path, settings)
-    done = {(run["way"], run["rate"], run["seed"]) for run in runs}
-    missing = [
-        key
-        for seed in map(int, _SEEDS.value)
-        for way in _WAYS.value or tables.WAYS
-        for rate in map(float, _RATES.value)
-        if (key := (way, rate, seed)) not in done
-    ]
-    print(f"{len(done)} runs are done, {len(missing)} are missing", flush=True)
+    runs = figures.Finished(_JSON.value, settings)
+    ways = _WAYS.value or tables.WAYS
+    chosen = itertools.product(map(int, _SEEDS.value), ways, map(float, _RATES.value))
     text = training.load(_TEXT.value, _WORDS.value)
-    for way, rate, seed in missing:
+    for seed, way, rate in runs.missing(chosen, "seed", "way", "rate"):
         start = time.perf_counter()
         found = training.train(*text, way, rate, seed, _STEPS.value, _TIED.value)
-        runs.append({"way": way, "rate": rate, "seed": seed, **found})
-        figures.write_json(path, {"settings": settings, "runs": runs})
+        runs.add({"way": way, "rate": rate, "seed": seed, **found})
         seconds = time.perf_counter() - start
         print(f"{way}, {rate:g}, seed {seed}: {found['bits']:.4f} ({seconds:.0f} s)", flush=True)
     print(f"\n{tables.table(runs, symbol)}\n\n{tables.rates(runs, symbol)}")

@@ -3,7 +3,7 @@
 import collections
 import statistics
 
-from benchmarks.fidelity import tables
+from benchmarks.lib import markdown, means
 
 BASELINE = "every step, float"
 _FLOAT = {"grad_bits": 32}
@@ -59,33 +59,29 @@ def table(runs, symbol="character"):
         for way in filter(groups.get, WAYS)
     }
     _, baseline = best.get(BASELINE, (None, {}))
-    titles = ["exchange", "rate", "seeds", f"bits a {symbol}, test", "training", "bytes a step"]
-    titles += ["to float", "p"]
-    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    lines = []
     for way, (rate, found) in best.items():
-        bits = [run["bits"] for run in found.values()]
-        text = f"{statistics.mean(bits):.4f}"
-        if len(bits) > 1:
-            text += f" ({min(bits):.4f} to {max(bits):.4f})"
-        cells = [way, f"{rate:g}", str(len(found)), text]
+        bits = means.with_range([run["bits"] for run in found.values()], 4)
+        cells = [way, f"{rate:g}", len(found), bits]
         cells += [f"{_mean(found, 'training_bits'):.4f}", f"{_mean(found, 'received_bytes'):,.0f}"]
-        cells += tables.difference(found, baseline, "bits", factor=1, digits=4)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        cells += means.difference(found, baseline, "bits", factor=1, digits=4)
+        lines.append(cells)
+    titles = f"exchange | rate | seeds | bits a {symbol}, test | training | bytes a step"
+    return markdown.table(f"{titles} | to float | p", lines)
 
 
 def rates(runs, symbol="character"):
     """Returns test bits per symbol by way and rate as Markdown, for ways with several rates."""
     groups = _by_way(runs)
-    lines = [f"| exchange | bits a {symbol}, by rate |", "|---|---|"]
+    lines = []
     for way in filter(groups.get, WAYS):
         of_rates = groups[way]
         shared = set.intersection(*(set(found) for found in of_rates.values()))
         if len(of_rates) > 1 and shared:
             seed = min(shared)
             texts = [f"{rate:g}: {of_rates[rate][seed]['bits']:.4f}" for rate in sorted(of_rates)]
-            lines.append(f"| {way} | {', '.join(texts)} |")
-    return "\n".join(lines)
+            lines.append([way, ", ".join(texts)])
+    return markdown.table(f"exchange | bits a {symbol}, by rate", lines)
 
 
 def _by_way(runs):

@@ -5,6 +5,8 @@ import os
 import pathlib
 import re
 
+from benchmarks.lib import markdown
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _RESULTS = ROOT / "benchmarks/results"
 
@@ -36,7 +38,7 @@ def files(path: pathlib.Path) -> list[str]:
 
 def table(folder: str) -> str:
     """Returns the table in Markdown, with links from the folder `folder` of docs/."""
-    lines = ["| command | question | figures | pages |", "|---|---|---|---|"]
+    lines = []
     for name, path in commands().items():
         about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))).split("\n")[0]
         links = []
@@ -44,5 +46,5 @@ def table(folder: str) -> str:
             place = page.relative_to(ROOT / "docs")
             links.append(f"[{page.stem}]({os.path.relpath(place, folder)})")
         figures = ", ".join(f"`{file}`" for file in files(path))
-        lines.append(f"| `{name}` | {about} | {figures} | {', '.join(links)} |")
-    return "\n".join(lines)
+        lines.append([f"`{name}`", about, figures, ", ".join(links)])
+    return markdown.table("command | question | figures | pages", lines)

@@ -22,6 +22,7 @@ benchmarks/results/local_steps.jsonl.
 """
 
 import contextlib
+import itertools
 import pathlib
 import sys
 import tempfile
@@ -115,23 +116,15 @@ def main():
     """Trains the missing runs and prints the table."""
     import slim_data
 
-    path = pathlib.Path(_JSON.value)
-    runs = figures.read_finished(path, settings())
-    done = {(run["way"], run["rate"], run["seed"]) for run in runs}
-    chosen = [
+    runs = figures.Finished(_JSON.value, settings())
+    ways = [
         way
         for way in WAYS
         if _WAYS.value is None
         or any(name == way if name in WAYS else name in way for name in _WAYS.value)
     ]
-    missing = [
-        key
-        for seed in map(int, _SEEDS.value)
-        for way in chosen
-        for rate in map(float, _RATES.value)
-        if (key := (way, rate, seed)) not in done
-    ]
-    print(f"{len(done)} runs are done, {len(missing)} are missing", flush=True)
+    chosen = itertools.product(map(int, _SEEDS.value), ways, map(float, _RATES.value))
+    missing = runs.missing(chosen, "seed", "way", "rate")
     with tempfile.TemporaryDirectory() as data_dir:
         if missing:
             slim_data.convert(
@@ -142,10 +135,9 @@ def main():
                 train_shards=4,
                 allow_other_archives=True,
             )
-        for way, rate, seed in missing:
+        for seed, way, rate in missing:
             with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
-                runs.append(train(data_dir, pathlib.Path(folder), way, rate, seed))
-            figures.write_json(path, {"settings": settings(), "runs": runs})
+                runs.add(train(data_dir, pathlib.Path(folder), way, rate, seed))
             print(f"{way}, {rate}, seed {seed}", flush=True)
     print(f"\n{tables.table(runs)}")
 

@@ -13,7 +13,7 @@ import sys
 
 from absl import app, flags
 
-from benchmarks.lib import cluster_hosts, program
+from benchmarks.lib import cluster_hosts, markdown, program
 from terngrad_tf.distribute.local_sgd.measured_steps import PERIODS
 
 PREFIX, SUBNET, PORT = "tgk", "10.89.0", 4731
@@ -43,11 +43,11 @@ def measure(link):
 
 
 def row(link, taken, milliseconds):
-    """Returns a line of the table."""
-    cells = [link, str(taken), *(f"{milliseconds[mode]:.1f}" for mode in _MODES.value)]
+    """Returns the cells of a line of the table."""
+    cells = [link, taken, *(f"{milliseconds[mode]:.1f}" for mode in _MODES.value)]
     fixed = [milliseconds[mode] for mode in _MODES.value if mode != AUTO]
     ratio = f"{milliseconds[AUTO] / min(fixed):.2f}" if fixed and AUTO in milliseconds else ""
-    return f"| {' | '.join([*cells, ratio])} |"
+    return [*cells, ratio]
 
 
 def main():
@@ -57,11 +57,10 @@ def main():
     unknown = [mode for mode in _MODES.value if mode not in MODES]
     if unknown:
         raise app.UsageError(f"--modes must be of {', '.join(MODES)}. Received: {unknown}")
-    titles = [f"{mode}: ms" for mode in _MODES.value]
-    print(f"| link | auto takes | {' | '.join(titles)} | auto / quickest |")
-    print("|---" * (3 + len(titles)) + "|", flush=True)
+    titles = " | ".join(f"{mode}: ms" for mode in _MODES.value)
+    print(markdown.head(f"link | auto takes | {titles} | auto / quickest"), flush=True)
     for link in _LINKS.value:
-        print(row(link, *measure(link)), flush=True)
+        print(markdown.row(row(link, *measure(link))), flush=True)
 
 
 if __name__ == "__main__":

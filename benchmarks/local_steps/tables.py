@@ -3,7 +3,7 @@
 import collections
 import statistics
 
-from benchmarks.fidelity import tables
+from benchmarks.lib import markdown, means
 
 BASELINE = "every step, float"
 _TERNARY = {"grad_bits": 1, "clip_factor": 2.5, "quantize_logits": True}
@@ -57,10 +57,6 @@ WAYS = {
         for steps in (8, 24)
     },
 }
-QUANTITIES = {
-    "accuracy": ("test accuracy / %", 100, 2),
-    "received_bytes": ("bytes a step", 1, 0),
-}
 
 
 def table(runs):
@@ -68,12 +64,6 @@ def table(runs):
     groups = collections.defaultdict(lambda: collections.defaultdict(list))
     for run in runs:
         groups[run["way"]][run["rate"]].append(run)
-    titles = [title for title, _, _ in QUANTITIES.values()]
-    titles += ["to float", "p"]
-    lines = [
-        f"| exchange | inner rate | seeds | {' | '.join(titles)} |",
-        "|---" * (3 + len(titles)) + "|",
-    ]
     best = {
         way: min(
             groups[way].items(), key=lambda item: statistics.mean(run["loss"] for run in item[1])
@@ -82,14 +72,11 @@ def table(runs):
     }
     by_seed = {way: {run["seed"]: run for run in found} for way, (_, found) in best.items()}
     baseline = by_seed.get(BASELINE, {})
+    lines = []
     for way, (rate, found) in best.items():
-        cells = [way, str(rate), str(len(found))]
-        for name, (_, factor, digits) in QUANTITIES.items():
-            values = [factor * run[name] for run in found]
-            text = f"{statistics.mean(values):,.{digits}f}"
-            if digits and len(values) > 1:
-                text += f" ({min(values):.{digits}f} to {max(values):.{digits}f})"
-            cells.append(text)
-        cells += tables.difference(by_seed[way], baseline, "accuracy")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        cells = [way, rate, len(found)]
+        cells.append(means.with_range([100 * run["accuracy"] for run in found], 2))
+        cells.append(f"{statistics.mean(run['received_bytes'] for run in found):,.0f}")
+        lines.append([*cells, *means.difference(by_seed[way], baseline, "accuracy")])
+    titles = "exchange | inner rate | seeds | test accuracy / % | bytes a step | to float | p"
+    return markdown.table(titles, lines)

@@ -101,7 +101,7 @@ def write_data(folder):
 def main():
     """Measures the missing rows and prints a table."""
     settings = {"workers": runs.WORKERS, **FLAGS}
-    rows = figures.read_finished(_JSON.value, settings, "rows")
+    rows = figures.Finished(_JSON.value, settings, "rows", command=COMMAND)
     modes = [mode for mode in _MODES.value if _TORCH.value or mode != TORCHFT]
     done = {(row["mode"], row["seed"]) for row in rows}
     with tempfile.TemporaryDirectory() as name:
@@ -113,9 +113,7 @@ def main():
                 new = list(measure(mode, seed, pathlib.Path(name)))
             except Broken as error:
                 sys.exit(f"recovery: {mode}: {error}")
-            rows += new
-            content = {"command": COMMAND, "settings": settings, "rows": rows}
-            figures.write_json(_JSON.value, content)
+            rows.add(*new)
             print(*new, sep="\n", flush=True)
     print(tables.recoveries(rows))
 

@@ -3,11 +3,13 @@
 import collections
 import statistics
 
+from benchmarks.lib import markdown
+
 # Measured values, and the digits to show.
 FIGURES = {"others_seconds": 1, "together_seconds": 1, "repeated_steps": 0}
 _TITLES = (
-    "| mode | killed | started again | repeats | the others' next step after, s"
-    " | all together, from the start, s | finished steps done again |"
+    "mode | killed | started again | repeats | the others' next step after, s"
+    " | all together, from the start, s | finished steps done again"
 )
 
 
@@ -20,11 +22,11 @@ def recoveries(rows):
     found = collections.defaultdict(list)
     for row in rows:
         found[row["mode"], row["killed"], row["started"]].append(row)
-    lines = [_TITLES, "|---" * 7 + "|"]
+    lines = []
     for kind, own in found.items():
         cells = [_text([row[name] for row in own], digits) for name, digits in FIGURES.items()]
-        lines.append(f"| {' | '.join((*kind, str(len(own)), *cells))} |")
-    return "\n".join(lines)
+        lines.append([*kind, len(own), *cells])
+    return markdown.table(_TITLES, lines)
 
 
 def _text(values, digits):

@@ -324,16 +324,14 @@ def main():
     workers, hosts = sorted(map(int, _WORKERS.value)), sorted(map(int, _HOSTS.value))
     settings = {"compute_ms": _COMPUTE.value, "rate_mbit": _RATE.value}
     settings |= {"workers": workers, "hosts": hosts}
-    rows = figures.read_finished(_JSON.value, settings, "rows") if _JSON.value else []
+    rows = figures.Finished(_JSON.value, settings, "rows", command=COMMAND)
     if not rows:
-        costs, rows = measure(workers, hosts)
+        costs, measured = measure(workers, hosts)
+        rows.add(*measured, costs=costs)
         small = ", ".join(
             f"{name} {1e3 * costs[name]:.2f} ms" for name in ("message", "collective", "beside")
         )
         print(f"{small}, byte {1e9 * costs['byte']:.2f} ns\n")
-        if _JSON.value:
-            content = {"command": COMMAND, "settings": settings, "costs": costs, "rows": rows}
-            figures.write_json(_JSON.value, content)
     print(f"{tables.predictions(rows)}\n\n{tables.checks(rows)}")
     if _IMAGES.value:
         picture.write(rows, _IMAGES.value)

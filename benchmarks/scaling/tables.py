@@ -4,6 +4,8 @@ Rows of kind "prediction" hold the expected "milliseconds" of a step by "hosts" 
 kind "check" hold measured ones, and "expected_milliseconds".
 """
 
+from benchmarks.lib import markdown
+
 # Ternary modes and their wires.
 WIRES = {"ternary": "auto", "bidirectional": "bidirectional"}
 
@@ -24,25 +26,23 @@ def checked(rows):
 
 def predictions(rows):
     """Returns a Markdown table of expected steps."""
-    titles = " | ".join(f"{mode}, ms | times faster" for mode in WIRES)
-    lines = [f"| hosts | float32, ms | {titles} |", "|---" * (2 + 2 * len(WIRES)) + "|"]
+    lines = []
     for hosts, float32 in predicted(rows, "float32").items():
-        cells = [f"{hosts}", f"{float32:,.0f}"]
+        cells = [hosts, f"{float32:,.0f}"]
         for mode in WIRES:
             milliseconds = predicted(rows, mode)[hosts]
             cells += [f"{milliseconds:,.0f}", f"{float32 / milliseconds:.1f}"]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    titles = " | ".join(f"{mode}, ms | times faster" for mode in WIRES)
+    return markdown.table(f"hosts | float32, ms | {titles}", lines)
 
 
 def checks(rows):
     """Returns a Markdown table of expected and measured steps."""
-    lines = [
-        "| hosts of this machine | gradients | expected, ms | measured, ms | ratio |",
-        "|---|---|---|---|---|",
-    ]
+    lines = []
     for row in checked(rows):
         expected, measured = row["expected_milliseconds"], row["milliseconds"]
         cells = [row["hosts"], row["mode"], f"{expected:,.0f}", f"{measured:,.0f}"]
-        lines.append(f"| {' | '.join(map(str, cells))} | {expected / measured:.2f} |")
-    return "\n".join(lines)
+        lines.append([*cells, f"{expected / measured:.2f}"])
+    titles = "hosts of this machine | gradients | expected, ms | measured, ms | ratio"
+    return markdown.table(titles, lines)

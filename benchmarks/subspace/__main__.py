@@ -27,12 +27,11 @@ import collections
 import dataclasses
 import itertools
 import json
-import pathlib
 import statistics
 
 from absl import app, flags
 
-from benchmarks.lib import figures, program
+from benchmarks.lib import figures, markdown, means, program
 from benchmarks.subspace import settings as subspace_settings
 
 NOISES = {0.0: "", 0.2: ", 20 % wrong labels"}
@@ -99,33 +98,22 @@ def table(found):
     columns = list(itertools.product(NOISES, QUANTITIES))
     heads = [f"{QUANTITIES[quantity][0]}{NOISES[noise]}" for noise, quantity in columns]
     heads += ["time", *(f"below {way}'s {weights}" for way, weights, _ in BASELINES)]
-    lines = [
-        f"| way | weights | epochs more | {' | '.join(heads)} |",
-        "|---|" + "---|" * (2 + len(heads)),
-    ]
+    lines = []
     for key, row in found.items():
-        way, weights, epochs = key
+        *way, epochs = key
         cells = []
         for noise, quantity in columns:
             _, factor, digits = QUANTITIES[quantity]
             here = [factor * result[quantity] for (n, _), result in row.items() if n == noise]
-            cells.append(cell(here, digits))
+            cells.append(means.with_deviation(here, digits) if here else "")
         cells.append(f"{statistics.mean(result['time'] for result in row.values()):.1f}")
         for base, base_weights, at_once in BASELINES:
             other = found.get((base, base_weights, 0 if at_once else epochs), {})
-            both = [] if (base, base_weights) == key[:2] else row.keys() & other.keys()
+            both = [] if [base, base_weights] == way else row.keys() & other.keys()
             won = sum(row[run]["test_loss"] < other[run]["test_loss"] for run in both)
             cells.append(f"{won} of {len(both)}" if both else "")
-        lines.append(f"| {way} | {weights} | {epochs} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def cell(values, digits):
-    """Returns the mean of values, with their standard deviation if several."""
-    if not values:
-        return ""
-    mean = f"{statistics.mean(values):.{digits}f}"
-    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
+        lines.append([*key, *cells])
+    return markdown.table(f"way | weights | epochs more | {' | '.join(heads)}", lines)
 
 
 def show(runs):
@@ -140,21 +128,17 @@ def main():
     known = list(subspace_settings.TASKS)
     if unknown := set(_TASKS.value) - set(known):
         raise app.UsageError(f"--tasks must be in {known}. Received: {sorted(unknown)}")
-    path = pathlib.Path(_JSON.value)
-    runs = figures.read_finished(path, settings())
-    done = {(run["task"], run["seed"], run["noise"]) for run in runs}
+    runs = figures.Finished(_JSON.value, settings())
     noises = map(float, _NOISES.value)
     chosen = itertools.product(_TASKS.value, map(int, _SEEDS.value), noises)
-    missing = [run for run in chosen if run not in done]
-    print(f"{len(done)} runs are done, {len(missing)} are missing", flush=True)
+    missing = runs.missing(chosen, "task", "seed", "noise")
     for task, group in itertools.groupby(missing, key=lambda run: run[0]):
         from benchmarks.subspace import study as subspace_study  # loads TensorFlow
 
         study = subspace_study.Study(tasks()[task], _RAW_DIR.value)
         for _, seed, noise in group:
             done = list(study.run(seed, noise))
-            runs.append({"task": task, "seed": seed, "noise": noise, "results": done})
-            figures.write_json(path, {"settings": settings(), "runs": runs})
+            runs.add({"task": task, "seed": seed, "noise": noise, "results": done})
             print(f"{task}, seed {seed}, {noise:.0%} wrong labels", flush=True)
     show(runs)
 

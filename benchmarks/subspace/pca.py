@@ -27,7 +27,7 @@ import scipy.linalg
 import sklearn.decomposition
 from absl import app, flags
 
-from benchmarks.lib import figures, program
+from benchmarks.lib import figures, markdown, program
 from terngrad_tf.subspace import Subspace, save_snapshot
 from terngrad_tf.subspace.weights import snapshot_files
 
@@ -159,19 +159,15 @@ def measure(folder):
 
 def table(rows):
     """Returns the rows as a Markdown table."""
-    lines = [
-        "| weights | method | seconds | times ours | peak GB | beyond the result GB | angle |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for row in rows:
         same = [r for r in rows if r["weights"] == row["weights"] and r["method"] == "ours"]
         times = f"{row['seconds'] / same[0]['seconds']:.1f}" if same else "-"
-        lines.append(
-            f"| {row['weights']:,.0f} | {row['method']} | {row['seconds']:.1f} | {times} |"
-            f" {row['peak_bytes'] / 1e9:.2f} | {row['beyond_result_bytes'] / 1e9:.2f} |"
-            f" {row['largest_angle']:.1e} |"
-        )
-    return "\n".join(lines)
+        cells = [f"{row['weights']:,.0f}", row["method"], f"{row['seconds']:.1f}", times]
+        cells += [f"{row[name] / 1e9:.2f}" for name in ("peak_bytes", "beyond_result_bytes")]
+        lines.append([*cells, f"{row['largest_angle']:.1e}"])
+    titles = "weights | method | seconds | times ours | peak GB | beyond the result GB | angle"
+    return markdown.table(titles, lines)
 
 
 def main():

@@ -30,7 +30,7 @@ import tempfile
 
 from absl import flags
 
-from benchmarks.lib import figures, program
+from benchmarks.lib import figures, markdown, means, program
 
 NET = "lenet"
 NUM_WORKERS = 4
@@ -190,31 +190,25 @@ def table(runs):
     groups = collections.defaultdict(list)
     for run in runs:
         groups[run["way"]].append(run)
-    lines = [
-        f"| outside of the subspace | {' | '.join(title for title, _, _ in QUANTITIES.values())} |",
-        "|---|" + "---|" * len(QUANTITIES),
-    ]
+    lines = []
     for way in filter(groups.get, (PHASE_1, *WAYS)):
         cells = [way]
         for name, (_, factor, digits) in QUANTITIES.items():
             found = [factor * run[name] for run in groups[way] if name in run]
-            if not found:
-                cells.append("")
-                continue
-            text = f"{statistics.mean(found):,.{digits}f}"
-            if digits:
-                text += f" ({min(found):.{digits}f} to {max(found):.{digits}f})"
-            cells.append(text)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            if found and digits:
+                cells.append(means.with_range(found, digits))
+            else:
+                cells.append(f"{statistics.mean(found):,.0f}" if found else "")
+        lines.append(cells)
+    titles = " | ".join(title for title, _, _ in QUANTITIES.values())
+    return markdown.table(f"outside of the subspace | {titles}", lines)
 
 
 def main():
     """Trains the missing seeds and prints the table."""
     import slim_data
 
-    path = pathlib.Path(_JSON.value)
-    runs = figures.read_finished(path, settings())
+    runs = figures.Finished(_JSON.value, settings())
     done = {seed for seed, _ in itertools.groupby(runs, key=lambda run: run["seed"])}
     missing = [seed for seed in map(int, _SEEDS.value) if seed not in done]
     print(f"{len(done)} seeds are done, {len(missing)} are missing", flush=True)
@@ -229,8 +223,7 @@ def main():
                 allow_other_archives=True,
             )
         for seed in missing:
-            runs += measure(data_dir, seed)
-            figures.write_json(path, {"settings": settings(), "runs": runs})
+            runs.add(*measure(data_dir, seed))
             print(f"seed {seed}", flush=True)
     print(f"\n{table(runs)}")
 

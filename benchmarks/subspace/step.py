@@ -17,7 +17,7 @@ import keras
 import numpy as np
 from absl import flags
 
-from benchmarks.lib import figures, program
+from benchmarks.lib import figures, markdown, program
 from terngrad_tf import models
 from terngrad_tf.subspace import Subspace, SubspaceBFGS, SubspaceModel
 
@@ -93,19 +93,19 @@ def measure(net, batch_size):
 
 def table(rows):
     """Returns the rows as a Markdown table."""
-    lines = [
-        "| network | weights | batch | trials | steps | SGD ms | P-BFGS ms | ratio | SGD CPU ms"
-        " | P-BFGS CPU ms | CPU ratio | sent bytes | float32 bytes |",
-        f"|{'---|' * 13}",
-    ]
-    lines += [
-        f"| {r['net']} | {r['weights']:,} | {r['batch_size']} | {r['trials']} | {r['steps']} |"
-        f" {r['sgd_milliseconds']:.0f} | {r['bfgs_milliseconds']:.0f} | {r['ratio']:.2f} |"
-        f" {r['sgd_cpu_milliseconds']:.0f} | {r['bfgs_cpu_milliseconds']:.0f} |"
-        f" {r['cpu_ratio']:.2f} | {r['sent_bytes']} | {r['float32_bytes']:,} |"
-        for r in rows
-    ]
-    return "\n".join(lines)
+    # Title of each column, and format of its numbers.
+    columns = {
+        **{"net": ("network", ""), "weights": ("weights", ","), "batch_size": ("batch", "")},
+        **{"trials": ("trials", ""), "steps": ("steps", "")},
+        **{"sgd_milliseconds": ("SGD ms", ".0f"), "bfgs_milliseconds": ("P-BFGS ms", ".0f")},
+        "ratio": ("ratio", ".2f"),
+        "sgd_cpu_milliseconds": ("SGD CPU ms", ".0f"),
+        "bfgs_cpu_milliseconds": ("P-BFGS CPU ms", ".0f"),
+        "cpu_ratio": ("CPU ratio", ".2f"),
+        **{"sent_bytes": ("sent bytes", ""), "float32_bytes": ("float32 bytes", ",")},
+    }
+    lines = [[format(row[name], how) for name, (_, how) in columns.items()] for row in rows]
+    return markdown.table(" | ".join(title for title, _ in columns.values()), lines)
 
 
 def main():

@@ -225,12 +225,11 @@ def write_data(folder):
         np.save(folder / f"{split}_labels.npy", labels.astype("int64"))
 
 
-def measure(rows, save, data_dir):
-    """Adds the missing rows, and saves after each."""
+def measure(rows, data_dir):
+    """Adds the missing rows."""
 
     def add(row):
-        rows.append(row)
-        save()
+        rows.add(row)
         print(", ".join(f"{k} {v}" for k, v in row.items() if not isinstance(v, list)), flush=True)
 
     if "trainings" in _PARTS.value and any(missing_trainings(rows)):
@@ -253,15 +252,12 @@ def measure(rows, save, data_dir):
 
 def main():
     """Measures the missing rows, prints the tables and draws."""
-    path = pathlib.Path(_JSON.value)
     settings = {"optimizer": _OPTIMIZER.value, "steps": _STEPS.value}
     settings["batch_size"] = workload.BATCH_SIZE
-    rows = figures.read_finished(path, settings, "rows")
+    rows = figures.Finished(_JSON.value, settings, "rows")
     with tempfile.TemporaryDirectory() as folder:
         write_data(pathlib.Path(folder))
-        measure(
-            rows, lambda: figures.write_json(path, {"settings": settings, "rows": rows}), folder
-        )
+        measure(rows, folder)
     levels = [float(level) for level in _LEVELS.value]
     for hosts in sorted({row["hosts"] for row in rows}):
         print(f"\n{hosts} hosts\n\n{tables.accuracies(rows, hosts, levels)}")

@@ -7,7 +7,7 @@ cost of a step over a link.
 import collections
 import statistics
 
-from benchmarks.fidelity.tables import difference, mean
+from benchmarks.lib import markdown, means
 
 # The links' rates by name.
 LINKS = {"1mbit": "1 Mbit/s", "10mbit": "10 Mbit/s", "100mbit": "100 Mbit/s", "1gbit": "1 Gbit/s"}
@@ -127,26 +127,25 @@ def accuracies(rows, hosts, levels):
     Seeds are pairs: they fix initial weights and batches for all modes alike. Means are over the
     seeds that all modes have, differences over all pairs.
     """
-    titles = " | ".join(f"steps to {100 * level:g} %" for level in levels)
-    lines = [
-        f"| mode | rate | test accuracy, % | points to {NAMES[BASELINE]} | pairs | p | {titles} |",
-        "|---" * (6 + len(levels)) + "|",
-    ]
+    lines = []
     baseline = _final_rows(rows, hosts, BASELINE)
     seeds = common_seeds(rows, hosts)
     for mode in NAMES:
         found = _final_rows(rows, hosts, mode)
         if found:
             ends = [100 * found[seed]["accuracy"] for seed in seeds]
-            cells = [NAMES[mode], f"{best_rate(rows, hosts, mode):g}", mean(ends, 2)]
+            cells = [NAMES[mode], f"{best_rate(rows, hosts, mode):g}"]
+            cells.append(means.with_deviation(ends, 2))
             pairs = found.keys() & baseline.keys()
-            points, p = difference(found, baseline, "accuracy")
-            cells += ["", "", ""] if mode == BASELINE else [points, str(len(pairs)), p]
+            points, p = means.difference(found, baseline, "accuracy")
+            cells += ["", "", ""] if mode == BASELINE else [points, len(pairs), p]
             for level in levels:
                 steps = mean_steps(rows, hosts, mode, level)
                 cells.append("not reached" if steps is None else f"{steps:.0f}")
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            lines.append(cells)
+    titles = f"mode | rate | test accuracy, % | points to {NAMES[BASELINE]} | pairs | p | "
+    titles += " | ".join(f"steps to {100 * level:g} %" for level in levels)
+    return markdown.table(titles, lines)
 
 
 def _final_rows(rows, hosts, mode):
@@ -158,8 +157,7 @@ def _final_rows(rows, hosts, mode):
 def step_times(rows, hosts):
     """Returns received KB and milliseconds of a step by link as Markdown, a line per mode."""
     links = measured_links(rows, hosts)
-    titles = " | ".join(f"{LINKS[link]}: ms" for link in links)
-    lines = [f"| mode | KB received a step | {titles} |", "|---" * (2 + len(links)) + "|"]
+    lines = []
     for mode in NAMES:
         found = {
             row["link"]: row
@@ -172,15 +170,15 @@ def step_times(rows, hosts):
             cells += [
                 f"{found[link]['milliseconds']:,.1f}" if link in found else "" for link in links
             ]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            lines.append(cells)
+    titles = " | ".join(f"{LINKS[link]}: ms" for link in links)
+    return markdown.table(f"mode | KB received a step | {titles}", lines)
 
 
 def times(rows, hosts, levels):
     """Returns seconds to each level by link as Markdown, a line per mode."""
     links = measured_links(rows, hosts)
-    titles = [LINKS[link] for link in links]
-    lines = [f"| mode | {' | '.join(titles)} |", "|---" * (1 + len(links)) + "|"]
+    lines = []
     for mode in NAMES:
         cells = []
         for link in links:
@@ -188,8 +186,8 @@ def times(rows, hosts, levels):
             texts = ("-" if s is None else f"{s:,.1f}" if s < 100 else f"{s:,.0f}" for s in found)
             cells.append("/".join(texts) if any(found) else "")
         if any(cells):
-            lines.append(f"| {' | '.join([NAMES[mode], *cells])} |")
-    return "\n".join(lines)
+            lines.append([NAMES[mode], *cells])
+    return markdown.table(" | ".join(["mode", *(LINKS[link] for link in links)]), lines)
 
 
 def checks(rows, level):
@@ -197,10 +195,7 @@ def checks(rows, level):
 
     The first steps trace functions, which the prediction omits.
     """
-    lines = [
-        "| mode | link | s predicted | s measured | of which the first 32 steps |",
-        "|---|---|---|---|---|",
-    ]
+    lines = []
     for row in rows:
         if row["kind"] != "training" or row["link"] == "none":
             continue
@@ -211,5 +206,6 @@ def checks(rows, level):
             predicted *= steps / mean_steps(rows, row["hosts"], row["mode"], level)
             measured = row["seconds"][row["steps"].index(steps)]
             seconds = [f"{value:,.1f}" for value in (predicted, measured, row["first_seconds"])]
-            lines.append(f"| {' | '.join([NAMES[row['mode']], LINKS[row['link']], *seconds])} |")
-    return "\n".join(lines)
+            lines.append([NAMES[row["mode"]], LINKS[row["link"]], *seconds])
+    titles = "mode | link | s predicted | s measured | of which the first 32 steps"
+    return markdown.table(titles, lines)

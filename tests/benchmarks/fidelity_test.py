@@ -19,7 +19,7 @@ from benchmarks.fidelity import (
     tables,
 )
 from benchmarks.fidelity import rows as fidelity_rows
-from benchmarks.lib import pages, source_text
+from benchmarks.lib import means, pages, source_text
 from tests.slim_data import samples
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -91,7 +91,7 @@ class FidelityTest(unittest.TestCase):
 
     def test_equal_pairs_have_no_p(self):
         found = {seed: row(0.8 + 0.01 * seed) for seed in (1, 2, 3)}
-        self.assertEqual(tables.difference(dict(found), found, "accuracy"), ["+0.00", ""])
+        self.assertEqual(means.difference(dict(found), found, "accuracy"), ["+0.00", ""])
 
     def test_the_picture_of_the_default_leaves_out_cells_without_several_seeds(self):
         first, second, *_ = default_tables.CELLS
