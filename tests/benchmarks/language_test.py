@@ -36,6 +36,12 @@ def run(way, rate, seed, bits, held_out_bits):
 
 
 class LanguageTest(unittest.TestCase):
+    def setUp(self):
+        # A small model is built and compiled sooner.
+        patch = mock.patch.object(training, "_BLOCKS", 1)
+        patch.start()
+        self.addCleanup(patch.stop)
+
     def folder(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -131,10 +137,7 @@ class LanguageTest(unittest.TestCase):
         make = training._optimizer
         parts, num_letters = training.load(write_text(self.folder(), 4000))
         way = "every 8 steps, float"
-        with (
-            mock.patch.object(training, "_optimizer", optimizer),
-            mock.patch.object(training, "_BLOCKS", 1),
-        ):
+        with mock.patch.object(training, "_optimizer", optimizer):
             training.train(parts, num_letters, way, 0.003, 1, steps=26)
         counts = [int(each.iterations) for each in (made[0], made[0].outer)]
         # After 8, 16 and 24 steps, and at the end.

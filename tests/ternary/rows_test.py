@@ -1,5 +1,6 @@
 """Rounded rows are unbiased, have the error of rotated blocks, and use the stated words."""
 
+import functools
 import sys
 
 import numpy as np
@@ -17,6 +18,7 @@ def by_length(count, width, seed=0):
     return x[np.argsort(-np.linalg.norm(x, axis=1))]
 
 
+@functools.cache
 def rounded(width, levels):
     """Returns a function that rounds rows in a step."""
 
