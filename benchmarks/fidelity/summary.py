@@ -10,7 +10,7 @@ import pathlib
 
 from benchmarks.fidelity import rows as fidelity_rows
 from benchmarks.fidelity import tables
-from benchmarks.fidelity.settings import FLOAT, OPTIMIZERS
+from benchmarks.fidelity.settings import FLOAT
 from benchmarks.lib import markdown
 
 # Titles of the columns, which some row must have.
@@ -29,18 +29,11 @@ WAYS = {
 def tuned(rows, table):
     """Returns float accuracy and the differences to it as Markdown, a line per optimizer."""
     groups = tables.tuned_groups(rows, table)
-    by = tables.BY[table]
     found = {}
-    for key in tables.in_order(getattr(run, by) for run in groups):
-        for name in OPTIMIZERS:
-            cells = {
-                run.gradients: by_seed
-                for run, by_seed in groups.items()
-                if (run.optimizer, getattr(run, by)) == (name, key)
-            }
-            if cells:
-                found[key, name] = cells[FLOAT], cells
-    return _table(f"{by} | optimizer", found)
+    for key, name, runs in tables.by_optimizer(groups, table):
+        cells = {run.gradients: groups[run] for run in runs}
+        found[key, name] = cells[FLOAT], cells
+    return _table(f"{tables.BY[table]} | optimizer", found)
 
 
 def workers(rows):

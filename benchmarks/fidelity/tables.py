@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import itertools
 import statistics
 
 from benchmarks.fidelity.settings import (
@@ -31,18 +32,13 @@ BY = {"kinds": "net", "batches": "batch_size", "precisions": "precision"}
 def tuned(rows, table):
     """Returns a table by optimizer and gradients, at the sweep's rate."""
     groups = tuned_groups(rows, table)
-    by = BY[table]
     lines = []
-    for key in in_order(getattr(run, by) for run in groups):
-        for name in OPTIMIZERS:
-            shapes = [run for run in groups if (run.optimizer, getattr(run, by)) == (name, key)]
-            baseline = next((groups[run] for run in shapes if run.gradients == FLOAT), {})
-            for gradients in GRADIENTS:
-                for run in shapes:
-                    if run.gradients == gradients:
-                        first = [key, name, gradients, f"{run.rate:g}"]
-                        lines.append(_cells(first, groups[run], baseline))
-    return markdown.table(f"{by} | optimizer | gradients | rate | {TITLES}", lines)
+    for key, name, runs in by_optimizer(groups, table):
+        baseline = next((groups[run] for run in runs if run.gradients == FLOAT), {})
+        for run in runs:
+            first = [key, name, run.gradients, f"{run.rate:g}"]
+            lines.append(_cells(first, groups[run], baseline))
+    return markdown.table(f"{BY[table]} | optimizer | gradients | rate | {TITLES}", lines)
 
 
 def tuned_groups(rows, table):
@@ -52,27 +48,28 @@ def tuned_groups(rows, table):
 
 def rates(rows, table):
     """Returns the sweep: accuracy of the final weights by optimizer, gradients and rate."""
-    by = BY[table]
-    cells = collections.defaultdict(dict)
-    for run, row in rows.items():
-        if _is_of(run, table) and run.seed == TUNING_SEED:
-            cells[getattr(run, by), run.optimizer, run.gradients][run.rate] = row
+    sweep = [run for run in rows if _is_of(run, table) and run.seed == TUNING_SEED]
     lines = []
-    for key in in_order(key for key, *_ in cells):
-        for name in OPTIMIZERS:
-            for gradients in GRADIENTS:
-                found = sorted(cells[key, name, gradients].items())
-                if found:
-                    texts = [f"{rate:g}: {100 * row['accuracy']:.2f}" for rate, row in found]
-                    lines.append([key, name, gradients, ", ".join(texts)])
+    for key, name, runs in by_optimizer(sweep, table):
+        for gradients, own in itertools.groupby(runs, key=lambda run: run.gradients):
+            in_order = sorted(own, key=lambda run: run.rate)
+            texts = [f"{run.rate:g}: {100 * rows[run]['accuracy']:.2f}" for run in in_order]
+            lines.append([key, name, gradients, ", ".join(texts)])
     title = "test accuracy / % of the last weights, by rate"
-    return markdown.table(f"{by} | optimizer | gradients | {title}", lines)
+    return markdown.table(f"{BY[table]} | optimizer | gradients | {title}", lines)
 
 
-def in_order(keys):
-    """Returns the distinct keys in the table's order."""
+def by_optimizer(runs, table):
+    """Yields (value of the table's field, optimizer, their runs by gradients), in its order."""
+    by = BY[table]
     order = [*KINDS, *PRECISIONS]
-    return sorted(set(keys), key=lambda key: order.index(key) if key in order else key)
+    ways = list(GRADIENTS)
+    keys = {getattr(run, by) for run in runs}
+    for key in sorted(keys, key=lambda key: order.index(key) if key in order else key):
+        for name in OPTIMIZERS:
+            own = [run for run in runs if (run.optimizer, getattr(run, by)) == (name, key)]
+            if own:
+                yield key, name, sorted(own, key=lambda run: ways.index(run.gradients))
 
 
 def workers(rows):
