@@ -11,13 +11,12 @@ step time of the fastest mode; "auto" is good if its wire does so among the loss
 
 import json
 import statistics
-import sys
 import time
 
 from absl import flags
 
 from benchmarks.cluster import tensorflow_worker
-from benchmarks.lib import cluster_hosts, figures, markdown, program
+from benchmarks.lib import cluster_hosts, figures, markdown, measuring, program
 
 _HOSTS = flags.DEFINE_list("hosts", ["2"], "Numbers of hosts to measure.")
 _RATES = flags.DEFINE_list(
@@ -71,12 +70,8 @@ def _work():
         # A round ends when the slowest host ends.
         seconds = max(all_gather_object(strategies[mode], f"warm {mode}", run(mode)))
         rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / STEPS / seconds)))
-    for number in range(max(rounds.values())):
-        # Leftovers in the links' queues must meet all modes alike.
-        first = number % len(modes)
-        for mode in modes[first:] + modes[:first]:
-            if number < rounds[mode]:
-                times[mode].append(run(mode))
+    for mode in measuring.in_turn(rounds):
+        times[mode].append(run(mode))
     advice = {mode: terngrad_tf.advise(strategy) for mode, strategy in strategies.items()}
     print(
         json.dumps(
@@ -97,8 +92,8 @@ def _work():
 def _measure(num_hosts, rate):
     """Returns measurements and advice of one cluster as JSON values."""
     network = cluster_hosts.Network(PREFIX, SUBNET, num_hosts)
-    command = [sys.executable, "-m", "benchmarks.advice", f"--clip_factor={_CLIP.value}"]
-    command += [f"--rounds={_ROUNDS.value}", f"--seconds={_SECONDS.value}", "--worker_threads=1"]
+    options = {flag.name: flag.value for flag in (_CLIP, _ROUNDS, _SECONDS)}
+    command = cluster_hosts.command("benchmarks.advice", worker_threads=1, **options)
     with network.up(rate), network.processes(PORT, [command] * num_hosts) as hosts:
         results = [host.answer() for host in hosts]
     milliseconds = {

@@ -21,7 +21,6 @@ import collections
 import contextlib
 import itertools
 import json
-import os
 import pathlib
 import re
 import statistics
@@ -82,11 +81,9 @@ def commands(folder, num_servers, seed, chosen, addresses):
         "ps_hosts": ",".join(servers),
         **chosen,
     }
+    module = "terngrad_tf.bin.mnist_distributed_train"
     return [
-        [sys.executable, "-m", "terngrad_tf.bin.mnist_distributed_train"]
-        + [f"--{name}={value}" for name, value in values.items()]
-        + [f"--job_name={job}", f"--task_id={task}"]
-        for job, task in jobs
+        cluster_hosts.command(module, **values, job_name=job, task_id=task) for job, task in jobs
     ]
 
 
@@ -105,14 +102,13 @@ def interface_bytes(network, hosts):
 def train(network, command_lines, num_servers):
     """Runs the processes; returns bytes pushed and pulled per step, None without servers."""
     hosts = range(NUM_WORKERS, NUM_WORKERS + num_servers)
-    environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="2", PYTHONPATH=str(cluster_hosts.ROOT))
     with contextlib.ExitStack() as stack:
         started = []
         for index, command in enumerate(command_lines):
             errors = stack.enter_context(tempfile.TemporaryFile("w+"))
             process = subprocess.Popen(
                 network.on_host(index, command),
-                env=environment,
+                env=cluster_hosts.environment(),
                 stdout=subprocess.PIPE if index == 0 else subprocess.DEVNULL,
                 stderr=errors,
                 text=True,

@@ -24,7 +24,7 @@ import time
 
 from absl import app, flags
 
-from benchmarks.lib import cells, cluster_hosts, figures, markdown, means, program
+from benchmarks.lib import cluster_hosts, figures, markdown, means, measuring, program
 from terngrad_tf.quantization_options import GRAD_BITS
 
 _NET = flags.DEFINE_string("net", "lenet", "Network, of terngrad_tf.models.")
@@ -167,7 +167,7 @@ def main():
         models.input_shape(_NET.value)
     except ValueError as error:
         raise app.UsageError(str(error)) from None
-    measured = cells.measure(
+    measured = measuring.in_processes(
         "emulation",
         [(int(b), int(n)) for b in _BATCH_SIZES.value for n in _REPLICAS.value],
         _ROUNDS.value,

@@ -21,7 +21,7 @@ import time
 
 from absl import flags
 
-from benchmarks.lib import cells, figures, markdown, means, program
+from benchmarks.lib import figures, markdown, means, measuring, program
 
 MODES = ("float", "ternary", "words")
 _NETS = flags.DEFINE_list("nets", ["lenet", "resnet_50"], "Networks, from terngrad_tf.models.")
@@ -109,7 +109,7 @@ def main():
     if _CELL.value:
         _measure(*_CELL.value.split(","))
         return
-    measured = cells.measure(
+    measured = measuring.in_processes(
         "first_step",
         [(net, mode) for net in _NETS.value for mode in _MODES.value],
         _ROUNDS.value,

@@ -59,17 +59,19 @@ def make_photos(folder):
             (place / f"{number}.jpg").write_bytes(tf.io.encode_jpeg(pixels).numpy())
     labels = folder / "labels.txt"
     labels.write_text("".join(f"class_{i}\n" for i in range(CLASSES)))
-    command = [sys.executable, "-m", "slim_data.build_image_data"]
-    command += [f"--train_directory={folder / 'train'}", f"--labels_file={labels}"]
-    command += [f"--validation_directory={folder / 'validation'}"]
-    command += [f"--output_directory={folder / 'data'}", "--train_shards=2"]
-    command += ["--validation_shards=1", "--num_threads=1"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=_environment())
+    command = cluster_hosts.command(
+        "slim_data.build_image_data",
+        labels_file=labels,
+        train_directory=folder / "train",
+        validation_directory=folder / "validation",
+        output_directory=folder / "data",
+        train_shards=2,
+        validation_shards=1,
+        num_threads=1,
+    )
+    environment = cluster_hosts.environment()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
     return folder / "data"
-
-
-def _environment():
-    return dict(os.environ, TF_CPP_MIN_LOG_LEVEL="2", PYTHONPATH=str(cluster_hosts.ROOT))
 
 
 def _peak_mb(pid):
@@ -97,8 +99,9 @@ def watch(commands):
         started = []
         for command, log in zip(commands, logs, strict=True):
             output = subprocess.PIPE if not started else subprocess.DEVNULL
+            environment = cluster_hosts.environment()
             process = subprocess.Popen(
-                command, env=_environment(), stdout=output, stderr=log, text=True
+                command, env=environment, stdout=output, stderr=log, text=True
             )
             stack.callback(process.wait)
             stack.callback(process.kill)
@@ -130,8 +133,7 @@ def watch(commands):
 
 
 def _train_command(program, **options):
-    command = [sys.executable, "-m", f"terngrad_tf.bin.{program}"]
-    command += [f"--{name}={value}" for name, value in options.items()]
+    command = cluster_hosts.command(f"terngrad_tf.bin.{program}", **options)
     return command + [f"--{option}" for option in _OPTIONS.value]
 
 

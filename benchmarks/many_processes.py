@@ -11,7 +11,6 @@ state, bit for bit. If not, the exit status is 1.
 
 import hashlib
 import json
-import os
 import pathlib
 import sys
 import time
@@ -88,19 +87,14 @@ def measure(count):
         it, "pss_mb" of all processes, and "digests", the set of their results.
     """
     cluster = {"worker": [f"127.0.0.1:{port}" for port in cluster_hosts.free_ports(count)]}
-    command = [sys.executable, "-m", "benchmarks.many_processes", "--worker"]
-    command += [f"--steps={_STEPS.value}", f"--batch_size={_BATCH.value}"]
-    command += [f"--grad_bits={_GRAD_BITS.value}", f"--wire={_WIRE.value}"]
+    own = (_STEPS, _BATCH, _GRAD_BITS, _WIRE)
+    options = {flag.name: flag.value for flag in own}
+    command = cluster_hosts.command("benchmarks.many_processes", worker=True, **options)
     seconds, cpu_seconds, workers, before, cpu_before = {}, {}, [], time.monotonic(), 0.0
     try:
         for index in range(count):
             config = {"cluster": cluster, "task": {"type": "worker", "index": index}}
-            environment = dict(
-                os.environ,
-                TF_CONFIG=json.dumps(config),
-                TF_CPP_MIN_LOG_LEVEL="2",
-                PYTHONPATH=str(cluster_hosts.ROOT),
-            )
+            environment = cluster_hosts.environment(TF_CONFIG=json.dumps(config))
             workers.append(cluster_hosts.Process(command, environment))
         for _ in range(4):
             answers = [worker.answer() for worker in workers]

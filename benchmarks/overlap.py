@@ -12,7 +12,6 @@ import json
 import os
 import pathlib
 import re
-import sys
 import tempfile
 
 from absl import flags
@@ -116,11 +115,9 @@ def main():
     if _WORKER.value:
         return _work()
     network = cluster_hosts.Network(PREFIX, SUBNET, _HOSTS.value)
-    command = [sys.executable, "-m", "benchmarks.overlap", "--worker", f"--hosts={_HOSTS.value}"]
-    command += [f"--layers={_LAYERS.value}", f"--units={_UNITS.value}"]
-    command += [f"--batch_size={_BATCH.value}"]
-    commands = [command] * _HOSTS.value
-    with network.up(_RATE.value), network.processes(PORT, commands) as hosts:
+    options = {flag.name: flag.value for flag in (_HOSTS, _LAYERS, _UNITS, _BATCH)}
+    command = cluster_hosts.command("benchmarks.overlap", worker=True, **options)
+    with network.up(_RATE.value), network.processes(PORT, [command] * _HOSTS.value) as hosts:
         summary, *_ = [host.answer() for host in hosts]
     end = summary["backward_end"]
     print(f"the backward pass ends after {end:.1f} ms")

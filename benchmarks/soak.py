@@ -98,13 +98,17 @@ def _processes(run, evaluator):
 @contextlib.contextmanager
 def _evaluation(folder, run):
     """Runs `mnist_eval` beside a run, in this context; yields its `subprocess.Popen`."""
-    command = [sys.executable, "-m", "terngrad_tf.bin.mnist_eval"]
-    command += [f"--checkpoint_dir={run.train_dir(0)}", f"--data_dir={folder / 'data'}"]
-    command += [f"--eval_dir={folder / 'eval'}", f"--eval_interval_secs={_SAVE_SECONDS.value}"]
+    command = cluster_hosts.command(
+        "terngrad_tf.bin.mnist_eval",
+        checkpoint_dir=run.train_dir(0),
+        data_dir=folder / "data",
+        eval_dir=folder / "eval",
+        eval_interval_secs=_SAVE_SECONDS.value,
+    )
     with open(folder / "eval.log", "w") as log:
         process = subprocess.Popen(
             command,
-            env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="2", PYTHONPATH=str(cluster_hosts.ROOT)),
+            env=cluster_hosts.environment(),
             stdout=log,
             stderr=subprocess.STDOUT,
         )

@@ -14,7 +14,7 @@ import tempfile
 
 from absl import flags
 
-from benchmarks.lib import figures, markdown, program
+from benchmarks.lib import fashion, figures, markdown, program
 
 _RAW_DIR = flags.DEFINE_string("raw_dir", None, "Folder with the four files in MNIST's format.")
 _REPLICAS = flags.DEFINE_list("replicas", ["2", "4", "8"], "Numbers of replicas.")
@@ -89,16 +89,9 @@ def measure(data_dir, num_replicas, clip_factor, wire):
 
 def main():
     """Measures all combinations and prints the table."""
-    import slim_data
-
     rows = []
     with tempfile.TemporaryDirectory() as data_dir:
-        slim_data.convert(
-            *("mnist", data_dir),
-            source="files",
-            raw_dir=_RAW_DIR.value,
-            allow_other_archives=True,
-        )
+        fashion.convert(_RAW_DIR.value, data_dir)
         titles = "clip | replicas | wire | nonzero, % | entropy, bits | received kB | fewer bytes"
         print(markdown.head(titles))
         for clip_factor in map(float, _CLIP_FACTORS.value):

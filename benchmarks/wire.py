@@ -11,12 +11,11 @@ those of `op.traffic`. "rotated" is the default, the other modes have `rotate=Fa
 import json
 import math
 import statistics
-import sys
 import time
 
 from absl import flags
 
-from benchmarks.lib import cluster_hosts, figures, markdown, program, step_server
+from benchmarks.lib import cluster_hosts, figures, markdown, measuring, program, step_server
 
 _HOSTS = flags.DEFINE_list("hosts", ["2", "4", "8"], "Numbers of hosts to measure.")
 _RATES = flags.DEFINE_list("rates", ["1gbit", "100mbit"], "Rates of the links, or 'none'.")
@@ -44,6 +43,8 @@ MODES = (
 PREFIX = "tgw"
 SUBNET = "10.79.0"
 PORT = 4711
+# Rounds before those that count.
+WARM_UP = 2
 
 
 def _steps(strategy, num_elements):
@@ -98,20 +99,17 @@ def _work(interface):
     times = {mode: [] for mode in MODES}
     received = {mode: [] for mode in MODES}
     with strategy.scope():
-        for step_number in range(_ROUNDS.value + 2):
-            # Leftovers in the links' queues must meet all modes alike.
-            for mode in MODES[step_number % len(MODES) :] + MODES[: step_number % len(MODES)]:
-                step = steps[mode][0]
-                before, start = step_server.received_bytes(interface), time.perf_counter()
-                step().numpy()
-                elapsed = time.perf_counter() - start
-                # When all hosts pass, all data has arrived.
-                time.sleep(0.05)
-                if step_number >= 2:
-                    times[mode].append(elapsed)
-                    received[mode].append(step_server.received_bytes(interface) - before)
+        for mode in measuring.in_turn(dict.fromkeys(MODES, WARM_UP + _ROUNDS.value)):
+            step = steps[mode][0]
+            before, start = step_server.received_bytes(interface), time.perf_counter()
+            step().numpy()
+            times[mode].append(time.perf_counter() - start)
+            # When all hosts pass, all data has arrived.
+            time.sleep(0.05)
+            received[mode].append(step_server.received_bytes(interface) - before)
     chosen = {mode: op.traffic.wire for mode, (_, op) in steps.items()}
     counted = {mode: op.traffic.received_bytes for mode, (_, op) in steps.items()}
+    times, received = ({m: v[WARM_UP:] for m, v in of.items()} for of in (times, received))
     found = {"times": times, "received": received, "wire": chosen, "counted": counted}
     print(json.dumps(found), flush=True)
 
@@ -119,10 +117,13 @@ def _work(interface):
 def _measure(num_hosts, rate):
     """Runs one cluster; returns a row per mode."""
     network = cluster_hosts.Network(PREFIX, SUBNET, num_hosts)
-    command = [sys.executable, "-m", "benchmarks.wire"]
-    command += [f"--elements={_ELEMENTS.value}", f"--rounds={_ROUNDS.value}"]
-    command += [f"--nonzero={_NONZERO.value}"] if _NONZERO.value else []
-    commands = [[*command, f"--worker={network.interface(i)}"] for i in range(num_hosts)]
+    options = {"elements": _ELEMENTS.value, "rounds": _ROUNDS.value}
+    if _NONZERO.value:
+        options["nonzero"] = _NONZERO.value
+    commands = [
+        cluster_hosts.command("benchmarks.wire", **options, worker=network.interface(index))
+        for index in range(num_hosts)
+    ]
     with network.up(rate), network.processes(PORT, commands) as hosts:
         results = [host.answer() for host in hosts]
     rows = []

@@ -1,9 +1,7 @@
 """Accuracy of a disturbed run, compared with undisturbed runs."""
 
 import math
-import os
 import subprocess
-import sys
 
 from benchmarks.chaos.run import FLAGS, Broken
 from benchmarks.lib import cluster_hosts
@@ -25,11 +23,9 @@ class Undisturbed:
         own = {"batch_size": self._hosts * FLAGS["batch_size"], "num_nodes": self._hosts}
         own |= {"sync_every": self._sync_every, "seed": seed, "max_steps": max_steps}
         own |= {"data_dir": self._folder / "data", "train_dir": train_dir, "num_gpus": 0}
-        flags_of_run = {**FLAGS, **own}
-        command = [sys.executable, "-m", "terngrad_tf.bin.mnist_train"]
         ended = subprocess.run(
-            command + [f"--{name}={value}" for name, value in flags_of_run.items()],
-            env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="2", PYTHONPATH=str(cluster_hosts.ROOT)),
+            cluster_hosts.command("terngrad_tf.bin.mnist_train", **FLAGS | own),
+            env=cluster_hosts.environment(),
             capture_output=True,
             text=True,
             check=False,

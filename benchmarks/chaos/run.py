@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 
 from benchmarks.lib import cluster_hosts
@@ -71,8 +70,8 @@ class Run:
             "max_restarts": 10**6,
             **self._options,
         }
-        command = [sys.executable, "-m", "terngrad_tf.bin.mnist_distributed_train"]
-        return command + [f"--{name}={value}" for name, value in flags_of_worker.items()]
+        program = "terngrad_tf.bin.mnist_distributed_train"
+        return cluster_hosts.command(program, **flags_of_worker)
 
     def start(self, task):
         """Starts a worker's supervisor."""
@@ -80,7 +79,7 @@ class Run:
         with open(self.log(task), "a") as log:
             self._supervisors[task] = subprocess.Popen(
                 self.network.on_host(task, self.command(task)),
-                env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="2", PYTHONPATH=str(cluster_hosts.ROOT)),
+                env=cluster_hosts.environment(),
                 # A line per step is for the log; other lines would only fill the disk.
                 stdout=log if self._options.get("log_freq") == 1 else subprocess.DEVNULL,
                 stderr=log,

@@ -30,7 +30,7 @@ import sys
 from absl import flags
 
 from benchmarks.cluster import models
-from benchmarks.lib import cluster_hosts, figures, markdown, means, program
+from benchmarks.lib import cluster_hosts, figures, markdown, means, measuring, program
 
 _HOSTS = flags.DEFINE_list("hosts", ["2", "4"], "Numbers of hosts to measure.")
 _RATES = flags.DEFINE_list(
@@ -145,12 +145,8 @@ def _measure_together(network, groups, model):
                 seconds = run(mode, 1)["milliseconds"] / 1e3
             steps[mode] = max(1, min(_STEPS.value, int(ROUND_SECONDS / seconds)))
             rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / seconds / steps[mode])))
-        for number in range(max(rounds.values())):
-            # Leftovers in the links' queues must meet all modes alike.
-            first = number % len(modes)
-            for mode in modes[first:] + modes[:first]:
-                if number < rounds[mode]:
-                    results[mode].append(run(mode, steps[mode]))
+        for mode in measuring.in_turn(rounds):
+            results[mode].append(run(mode, steps[mode]))
         return results
 
 

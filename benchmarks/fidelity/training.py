@@ -5,15 +5,14 @@ import math
 import time
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 import terngrad_tf
 from benchmarks.fidelity import networks
 from benchmarks.fidelity.settings import GRADIENTS, TEXT_NETS
-from benchmarks.lib import fashion, source_text
+from benchmarks.lib import evaluation, fashion, source_text
 from benchmarks.lib.quantizations import quantization
-from benchmarks.subspace.study import MovingAverage, assign, values
+from benchmarks.lib.weights import MovingAverage, assign, values
 
 HELD_OUT = 5000
 _TEST_SNIPPETS = 10000
@@ -145,12 +144,7 @@ class Trainer:
         return {name: value if math.isfinite(value) else None for name, value in row.items()}
 
     def _test(self, split):
-        images, labels = self._data[split]
-        pieces = range(0, len(images), 1000)
-        logits = np.concatenate([self._logits(images[i : i + 1000]) for i in pieces])
-        losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-        right = np.argmax(logits, axis=-1) == labels
-        return float(tf.reduce_mean(losses)), float(np.mean(right))
+        return evaluation.loss_and_accuracy(self._logits, *self._data[split])
 
 
 def perform(runs, rows, data):

@@ -10,6 +10,7 @@ import pathlib
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 
 from benchmarks.lib import delayed_links, encrypted_links
@@ -126,13 +127,8 @@ class Network:
             for index, command in enumerate(commands):
                 task = {"type": "worker", "index": index}
                 config = {"cluster": {"worker": self.addresses(port)}, "task": task}
-                environment = dict(
-                    os.environ,
-                    TF_CONFIG=json.dumps(config),
-                    TF_CPP_MIN_LOG_LEVEL="2",
-                    PYTHONPATH=str(ROOT),
-                )
-                started.append(Process(self.on_host(index, command), environment))
+                variables = environment(TF_CONFIG=json.dumps(config))
+                started.append(Process(self.on_host(index, command), variables))
             yield started
         finally:
             for process in started:
@@ -181,6 +177,16 @@ class Network:
             capture_output=True,
             text=True,
         )
+
+
+def environment(**more):
+    """Returns the variables of a program of this checkout."""
+    return dict(os.environ, TF_CPP_MIN_LOG_LEVEL="2", PYTHONPATH=str(ROOT), **more)
+
+
+def command(module, **flags):
+    """Returns the command that runs a module with flags."""
+    return [sys.executable, "-m", module, *(f"--{name}={value}" for name, value in flags.items())]
 
 
 def free_ports(count):

@@ -1,4 +1,4 @@
-"""Fashion-MNIST in memory, for benchmarks."""
+"""Fashion-MNIST, or other files in MNIST's format, for benchmarks."""
 
 import itertools
 
@@ -23,3 +23,15 @@ def load(raw_dir, num_examples):
         images, labels = zip(*examples, strict=True)
         found[split] = (np.stack(images) / 127.5 - 1).astype("float32"), np.array(labels, "int32")
     return found
+
+
+def convert(raw_dir, data_dir, train_shards=None):
+    """Writes the images of a folder with four archives in MNIST's format as TFRecords."""
+    sharded = {"shard": True, "train_shards": train_shards} if train_shards else {}
+    slim_data.convert(
+        *("mnist", data_dir),
+        source="files",
+        raw_dir=raw_dir,
+        allow_other_archives=True,
+        **sharded,
+    )

@@ -1,4 +1,4 @@
-"""Cells of a table, each measured by its own process, in rounds."""
+"""Measurements in rounds, so that other work of the machine meets all of them alike."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 
-def measure(module, cells, rounds, *options):
+def in_processes(module, cells, rounds, *options):
     """Runs `python -m benchmarks.MODULE --cell=CELL` for all cells, in rounds.
 
     Args:
@@ -28,3 +28,14 @@ def measure(module, cells, rounds, *options):
                 raise RuntimeError(f"{' '.join(command)} failed:\n{result.stderr[-3000:]}")
             found.append(json.loads(result.stdout.splitlines()[-1]))
     return results
+
+
+def in_turn(rounds):
+    """Yields the modes of {mode: number of rounds}, round by round.
+
+    Each round begins with the next mode: leftovers in the links' queues must meet all alike.
+    """
+    modes = list(rounds)
+    for number in range(max(rounds.values())):
+        first = number % len(modes)
+        yield from (m for m in modes[first:] + modes[:first] if number < rounds[m])

@@ -29,7 +29,7 @@ import tempfile
 
 from absl import flags
 
-from benchmarks.lib import figures, program
+from benchmarks.lib import fashion, figures, program
 from benchmarks.local_steps import tables
 from benchmarks.local_steps.tables import WAYS
 
@@ -94,28 +94,20 @@ def train(data_dir, folder, way, rate, seed):
 
 def evaluate(data_dir, checkpoint, averages):
     """Returns test accuracy and loss of a checkpoint's weights or moving average."""
-    import keras
-
     import slim_data
+    from benchmarks.lib import evaluation
     from terngrad_tf.training.evaluation import evaluator
     from terngrad_tf.training.storage import run_folder
 
     run = run_folder.read_run(pathlib.Path(checkpoint).parent)
     model, _ = evaluator.restore_network(checkpoint, run, averages)
-    bare = keras.Model(model.inputs, model.outputs)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    # Without the network's weight decay.
-    entropy = keras.metrics.SparseCategoricalCrossentropy("cross_entropy", from_logits=True)
-    bare.compile(loss=loss, metrics=["accuracy", entropy])
     examples = slim_data.load("mnist", str(data_dir), "test", 500, IMAGE_SIZE, False)
-    found = bare.evaluate(examples, verbose=0, return_dict=True)
-    return {"accuracy": found["accuracy"], "loss": found["cross_entropy"]}
+    ((loss, accuracy),) = evaluation.evaluate(model, examples)
+    return {"accuracy": accuracy, "loss": loss}
 
 
 def main():
     """Trains the missing runs and prints the table."""
-    import slim_data
-
     runs = figures.Finished(_JSON.value, settings())
     ways = [
         way
@@ -127,14 +119,7 @@ def main():
     missing = runs.missing(chosen, "seed", "way", "rate")
     with tempfile.TemporaryDirectory() as data_dir:
         if missing:
-            slim_data.convert(
-                *("mnist", data_dir),
-                source="files",
-                raw_dir=_RAW_DIR.value,
-                shard=True,
-                train_shards=4,
-                allow_other_archives=True,
-            )
+            fashion.convert(_RAW_DIR.value, data_dir, train_shards=4)
         for seed, way, rate in missing:
             with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
                 runs.add(train(data_dir, pathlib.Path(folder), way, rate, seed))

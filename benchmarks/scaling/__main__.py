@@ -277,8 +277,8 @@ def _threads(num_hosts):
 
 def _measure_transport():
     network = cluster_hosts.Network(PREFIX, SUBNET, 2)
-    command = [sys.executable, "-m", "benchmarks.scaling", "--process=transport"]
-    command += [f"--rounds={_ROUNDS.value}"]
+    options = {"process": "transport", "rounds": _ROUNDS.value}
+    command = cluster_hosts.command("benchmarks.scaling", **options)
     with network.up("none"), network.processes(PORT, [command] * 2) as hosts:
         return [host.answer() for host in hosts][0]
 

@@ -30,7 +30,7 @@ import tempfile
 
 from absl import flags
 
-from benchmarks.lib import figures, markdown, means, program
+from benchmarks.lib import fashion, figures, markdown, means, program
 
 NET = "lenet"
 NUM_WORKERS = 4
@@ -88,33 +88,16 @@ def examples(folder, split, num_batches=-1):
 
 def figures_of(folder, checkpoint):
     """Returns accuracy and losses of a checkpoint's weights."""
-    import keras
     import tensorflow as tf
 
+    from benchmarks.lib import evaluation
     from terngrad_tf import models
 
     model = models.build(NET, 10)
     tf.train.Checkpoint(model=model).restore(checkpoint).expect_partial()
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    # The network's own loss includes its weight decay.
-    bare = keras.Model(model.inputs, model.outputs)
-    bare.compile(loss=loss, metrics=["accuracy", loss_metric()])
-    test = bare.evaluate(examples(folder, "test"), verbose=0, return_dict=True)
-    training = bare.evaluate(
-        examples(folder, "train", NUM_TRAINING_IMAGES // 500), verbose=0, return_dict=True
-    )
-    return {
-        "test_accuracy": test["accuracy"],
-        "test_loss": test["cross_entropy"],
-        "training_loss": training["cross_entropy"],
-    }
-
-
-def loss_metric():
-    """Cross-entropy without regularization."""
-    import keras
-
-    return keras.metrics.SparseCategoricalCrossentropy("cross_entropy", from_logits=True)
+    data = examples(folder, "test"), examples(folder, "train", NUM_TRAINING_IMAGES // 500)
+    (test_loss, accuracy), (training_loss, _) = evaluation.evaluate(model, *data)
+    return {"test_accuracy": accuracy, "test_loss": test_loss, "training_loss": training_loss}
 
 
 def first_phase(folder, seed):
@@ -206,22 +189,13 @@ def table(runs):
 
 def main():
     """Trains the missing seeds and prints the table."""
-    import slim_data
-
     runs = figures.Finished(_JSON.value, settings())
     done = {seed for seed, _ in itertools.groupby(runs, key=lambda run: run["seed"])}
     missing = [seed for seed in map(int, _SEEDS.value) if seed not in done]
     print(f"{len(done)} seeds are done, {len(missing)} are missing", flush=True)
     with tempfile.TemporaryDirectory() as data_dir:
         if missing:
-            slim_data.convert(
-                *("mnist", data_dir),
-                source="files",
-                raw_dir=_RAW_DIR.value,
-                shard=True,
-                train_shards=NUM_PARTS,
-                allow_other_archives=True,
-            )
+            fashion.convert(_RAW_DIR.value, data_dir, train_shards=NUM_PARTS)
         for seed in missing:
             runs.add(*measure(data_dir, seed))
             print(f"seed {seed}", flush=True)

@@ -8,14 +8,13 @@ import numpy as np
 import tensorflow as tf
 
 import terngrad_tf
-from benchmarks.lib import digits, fashion
+from benchmarks.lib import digits, evaluation, fashion
+from benchmarks.lib.weights import MovingAverage, assign, values
 from benchmarks.subspace.settings import NUM_COMPONENTS, NUM_SNAPSHOTS, PHASE_TWO
 from terngrad_tf import models
 from terngrad_tf.subspace.weights import snapshot_files
-from terngrad_tf.training.optimization.optimizers import EMA_MOMENTUM
 
 _NEVER = 1e9
-_TEST_BATCH = 1000
 _NUM_TRAINING_IMAGES = 5000  # for the training loss
 
 
@@ -48,50 +47,6 @@ def noisy_labels(labels, share, seed):
     noisy = labels.copy()
     noisy[wrong] = (noisy[wrong] + rng.integers(1, 10, len(wrong))) % 10
     return noisy
-
-
-class MovingAverage(keras.callbacks.Callback):
-    """The programs' moving average of weights, with a decay of min(0.9999, (1 + n) / (10 + n))."""
-
-    def __init__(self, weights):
-        super().__init__()
-        self._weights = weights
-        self._average = [tf.Variable(weight.value) for weight in weights]
-        self._count = tf.Variable(0.0)
-        self.state = [*self._average, self._count]
-
-    def begin(self):
-        """Starts at the current weights."""
-        self._count.assign(0.0)
-        assign(self._average, values(self._weights))
-
-    def assign_to_weights(self):
-        """Assigns the average to the weights."""
-        assign(self._weights, values(self._average))
-
-    def on_train_batch_end(self, batch, logs=None):
-        """Counts a step."""
-        self._update()
-
-    @tf.function
-    def _update(self):
-        # After the first step, the average holds none of the initial weights.
-        decay = tf.minimum(EMA_MOMENTUM, (1 + self._count) / (10 + self._count))
-        decay = tf.where(self._count > 0, decay, 0.0)
-        for average, weight in zip(self._average, self._weights, strict=True):
-            average.assign(decay * average + (1 - decay) * weight)
-        self._count.assign_add(1.0)
-
-
-def values(variables):
-    """Returns copies of variables' values, a list of arrays."""
-    return [v.numpy() for v in variables]
-
-
-def assign(variables, arrays):
-    """Assigns arrays to variables."""
-    for variable, array in zip(variables, arrays, strict=True):
-        variable.assign(array)
 
 
 class Study:
@@ -261,8 +216,9 @@ class Study:
         tf.config.run_functions_eagerly(True)
         terngrad_tf.subspace.update_batch_norm(self._network, self._batches(self._num_examples))
         tf.config.run_functions_eagerly(False)
-        training_loss, _ = self._test(*(a[:_NUM_TRAINING_IMAGES] for a in self._train_data))
-        test_loss, accuracy = self._test(*self._data["test"])
+        first = (array[:_NUM_TRAINING_IMAGES] for array in self._train_data)
+        training_loss, _ = evaluation.loss_and_accuracy(self._logits, *first)
+        test_loss, accuracy = evaluation.loss_and_accuracy(self._logits, *self._data["test"])
         return {
             "method": method,
             "weights": weights,
@@ -272,13 +228,6 @@ class Study:
             "test_accuracy": accuracy,
             "time": seconds / self._epoch_seconds,
         }
-
-    def _test(self, images, labels):
-        pieces = range(0, len(images), _TEST_BATCH)
-        logits = np.concatenate([self._logits(images[i : i + _TEST_BATCH]) for i in pieces])
-        losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-        right = np.argmax(logits, axis=-1) == labels
-        return float(tf.reduce_mean(losses)), float(np.mean(right))
 
     def _build(self, seed):
         task = self._task

@@ -38,7 +38,7 @@ import tempfile
 import numpy as np
 from absl import flags
 
-from benchmarks.lib import cluster_hosts, fashion, figures, program
+from benchmarks.lib import cluster_hosts, fashion, figures, measuring, program
 from benchmarks.time_to_accuracy import picture, tables, tensorflow_worker, workload
 
 TEST_EVERY = 32
@@ -186,13 +186,9 @@ def time_steps(team, modes, link):
         most = max(1, min(TEST_EVERY, int(ROUND_SECONDS / seconds)))
         counts[mode] = TEST_EVERY if local else most
         rounds[mode] = max(1, min(_ROUNDS.value, int(_SECONDS.value / seconds / counts[mode])))
-    for number in range(max(rounds.values())):
-        # Leftovers in the links' queues must meet all modes alike.
-        first = number % len(modes)
-        for mode in modes[first:] + modes[:first]:
-            if number < rounds[mode]:
-                totals = team.steps(mode, counts[mode])
-                found[mode].append([total / counts[mode] for total in totals])
+    for mode in measuring.in_turn(rounds):
+        totals = team.steps(mode, counts[mode])
+        found[mode].append([total / counts[mode] for total in totals])
     for mode, values in found.items():
         seconds, received = (statistics.median(v) for v in zip(*values, strict=True))
         yield {
