@@ -2,7 +2,6 @@
 
 import pathlib
 import sys
-import tempfile
 
 import numpy as np
 import pytest
@@ -13,14 +12,13 @@ from terngrad_tf.bin.common import program
 from terngrad_tf.training import UserError
 from terngrad_tf.training.storage import checkpoints
 from tests.fuzz import fuzzing
+from tests.slim_data import samples
 
 
 class CheckpointsTest(fuzzing.FuzzTest):
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        self.folder = pathlib.Path(samples.new_folder(self))
         kernel, bias = tf.Variable(np.arange(60.0).reshape(6, 10)), tf.Variable(np.ones(10))
         self.checkpoint = tf.train.Checkpoint(kernel=kernel, bias=bias, step=tf.Variable(3))
         manager = tf.train.CheckpointManager(

@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import sys
-import tempfile
 from unittest import mock
 
 import pytest
@@ -14,9 +13,9 @@ from terngrad_tf.bin.common import program
 from terngrad_tf.distribute import cluster_from_rank_table, cluster_from_tf_config
 from terngrad_tf.distribute.telemetry import callback
 from terngrad_tf.phase_2 import boost_config
-from terngrad_tf.training import UserError
 from terngrad_tf.training.storage import run_folder
 from tests.fuzz import fuzzing
+from tests.slim_data import samples
 
 ODD = st.one_of(
     st.none(),
@@ -112,21 +111,7 @@ def hostile(values):
 class ConfigurationsTest(fuzzing.FuzzTest):
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def checked(self, name, read):
-        path = self.folder / name
-
-        def check(content):
-            path.write_bytes(content)
-            try:
-                read(path)
-            except (UserError, ValueError) as error:
-                self.assert_clear(program.one_line(error), str(path))
-
-        return check
+        self.folder = pathlib.Path(samples.new_folder(self))
 
     def test_tf_configs(self):
         def check(content):
@@ -144,15 +129,19 @@ class ConfigurationsTest(fuzzing.FuzzTest):
         self.fuzz("TF_CONFIG", hostile(TF_CONFIGS), check)
 
     def test_rank_tables(self):
-        check = self.checked("table.json", lambda path: cluster_from_rank_table(path, 0))
+        check = self.check_of(
+            self.folder / "table.json", lambda path: cluster_from_rank_table(path, 0)
+        )
         self.fuzz("rank tables", hostile(RANK_TABLES), check)
 
     def test_boost_configs(self):
-        check = self.checked("boost.json", boost_config.read_boost_config)
+        check = self.check_of(self.folder / "boost.json", boost_config.read_boost_config)
         self.fuzz("boost_config", hostile(BOOSTS), check)
 
     def test_runs(self):
-        check = self.checked(run_folder.RUN_FILE, lambda path: run_folder.read_run(path.parent))
+        check = self.check_of(
+            self.folder / run_folder.RUN_FILE, lambda path: run_folder.read_run(path.parent)
+        )
         self.fuzz("run.json", hostile(RUNS), check)
 
     def test_lines_of_telemetry(self):

@@ -70,6 +70,24 @@ class FuzzTest(unittest.TestCase):
         finally:
             self._report.append(("fuzz", (what, count)))
 
+    def check_of(self, path, read):
+        """Returns a check for `fuzz`: bytes in `path` are read, or refused by a clear error.
+
+        Args:
+            path: `pathlib.Path`, which the error must name.
+            read: function of the path.
+        """
+        from terngrad_tf.bin.common import program
+
+        def check(content):
+            path.write_bytes(content)
+            try:
+                read(path)
+            except ValueError as error:
+                self.assert_clear(program.one_line(error), str(path))
+
+        return check
+
     def assert_clear(self, error, *parts):
         """Asserts that an error is one short, printable line that contains the parts."""
         line = str(error)

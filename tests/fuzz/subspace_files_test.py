@@ -5,17 +5,16 @@ import os
 import pathlib
 import struct
 import sys
-import tempfile
 
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from terngrad_tf.bin.common import program
 from terngrad_tf.common import tensor_files
 from terngrad_tf.subspace import Subspace
 from terngrad_tf.subspace.weights import snapshot_files
 from tests.fuzz import fuzzing
+from tests.slim_data import samples
 
 LAYOUT = (("dense/kernel", (4, 2)), ("dense/bias", (2,)))
 ODD = st.sampled_from(
@@ -56,26 +55,12 @@ def changed_headers(draw, files):
 class SubspaceFilesTest(fuzzing.FuzzTest):
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        self.folder = pathlib.Path(samples.new_folder(self))
 
     def written(self, name, write):
         path = self.folder / name
         write(path)
         return path.read_bytes()
-
-    def checked(self, name, read):
-        path = self.folder / name
-
-        def check(content):
-            path.write_bytes(content)
-            try:
-                read(path)
-            except ValueError as error:
-                self.assert_clear(program.one_line(error), str(path))
-
-        return check
 
     def test_matrices(self):
         files = [
@@ -87,7 +72,7 @@ class SubspaceFilesTest(fuzzing.FuzzTest):
             header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {text}}}".encode()
             files.append(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + bytes(80))
         files += [b"PK\3\4" + bytes(50), b"\x93NUMPY\3\0", b""]
-        check = self.checked("matrix.npy", Subspace.load)
+        check = self.check_of(self.folder / "matrix.npy", Subspace.load)
         for content in files:
             check(content)
         self.fuzz("subspaces in .npy", fuzzing.mutated(files), check)
@@ -112,7 +97,7 @@ class SubspaceFilesTest(fuzzing.FuzzTest):
             if subspace.mean is not None and subspace.layout is not None:
                 subspace.inverse_transform([1.0])
 
-        check = self.checked("subspace.safetensors", read)
+        check = self.check_of(self.folder / "subspace.safetensors", read)
         for content in files:
             check(content)
         self.fuzz("subspaces in .safetensors", inputs, check)
@@ -130,7 +115,7 @@ class SubspaceFilesTest(fuzzing.FuzzTest):
             snapshot_files.open_snapshots([self.folder / good, path])
             snapshot_files.open_snapshot(path).read()
 
-        check = self.checked(snapshot_files.file_name(7), read)
+        check = self.check_of(self.folder / snapshot_files.file_name(7), read)
         for content in files:
             check(content)
         self.fuzz("weight snapshots", fuzzing.mutated(files) | changed_headers(files), check)
