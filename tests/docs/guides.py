@@ -58,6 +58,12 @@ def write_files(path, folder):
             file.write_text(block.text, encoding="utf-8")
 
 
+def anchors(path):
+    """Returns the names by which links reach the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.M)
+    return [re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings]
+
+
 def run_commands(path, folder, timeout=500):
     """Runs a page's commands from top to bottom in a folder with the page's files.
 

@@ -13,6 +13,7 @@ import pytest
 from benchmarks.cluster import picture
 from benchmarks.lib import pages
 from tests import forks
+from tests.docs import guides
 
 ROOT = forks.ROOT
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -45,6 +46,10 @@ PAGE_MODES = (
     "ddp_fp16",
     "ddp_powersgd",
 )
+
+
+# Figures of the benchmark.
+ROWS = json.loads((ROOT / "benchmarks/results/cluster.json").read_text())["rows"]
 
 
 def scripts_of_the_example():
@@ -100,15 +105,12 @@ class ReadmeTest(unittest.TestCase):
                         target = ROOT / path if path else ROOT / name
                         self.assertTrue(target.exists())
                         if anchor:
-                            headings = re.findall(r"^#+ (.*)$", target.read_text("utf-8"), re.M)
-                            slugs = [re.sub(r"[^\w -]", "", h.lower()) for h in headings]
-                            self.assertIn(anchor, [slug.replace(" ", "-") for slug in slugs])
+                            self.assertIn(anchor, guides.anchors(target))
 
     def test_tables_of_steps_hold_the_figures_of_the_benchmark(self):
-        rows = json.loads((ROOT / "benchmarks/results/cluster.json").read_text())["rows"]
         measured = {
             (row["model"], row["hosts"], row["rate"], row["mode"]): round(row["milliseconds"])
-            for row in rows
+            for row in ROWS
         }
         page = (ROOT / "docs/results/steps.md").read_text(encoding="utf-8")
         self.assertEqual(milliseconds(page, PAGE_MODES), measured)
@@ -118,9 +120,8 @@ class ReadmeTest(unittest.TestCase):
             self.assertRegex(README, row)
 
     def test_ratios_beside_the_table_follow_from_the_figures_of_the_benchmark(self):
-        rows = json.loads((ROOT / "benchmarks/results/cluster.json").read_text())["rows"]
         cells = collections.defaultdict(dict)
-        for row in rows:
+        for row in ROWS:
             cells[row["model"], row["hosts"], row["rate"]][row["mode"]] = row["milliseconds"]
 
         def ratios(mode, others, digits, rates=("100mbit", "1gbit", "none")):
@@ -149,16 +150,15 @@ class ReadmeTest(unittest.TestCase):
             self.assertIn(text, page)
 
     def test_picture_shows_the_figures_of_the_benchmark(self):
-        rows = json.loads((ROOT / "benchmarks/results/cluster.json").read_text())["rows"]
         for page in pages.PAGES:
-            figure = picture.draw(rows, page)
+            figure = picture.draw(ROWS, page)
             for panel, model in zip(figure.axes, picture.MODELS, strict=True):
                 drawn = {line.get_label(): list(line.get_ydata()) for line in panel.get_lines()}
                 for mode, (label, *_) in picture.MODES.items():
                     wanted = [
                         row["milliseconds"]
                         for rate in picture.RATES
-                        for row in rows
+                        for row in ROWS
                         if (row["model"], row["hosts"], row["rate"], row["mode"])
                         == (model, picture.HOSTS, rate, mode)
                     ]
