@@ -126,40 +126,44 @@ def open_run(
     model: keras.Model,
     variables: Sequence[tf.Variable],
     membership: Membership | None = None,
+    *,
+    start: Callable[[], int],
+    identity: Mapping[str, Any],
+    steps_before: int = 0,
     **folder: Any,
 ) -> Iterator[Run]:
     """Opens the chief's folder and restores the run on all processes.
 
     Args:
         variables: variables of the run's checkpoint; the chief sends them to the other processes.
-        **folder: see `open_folder`.
+        start, **folder: see `open_folder`.
     """
-    folder["identity"] = folder["identity"] | cluster.cluster_identity(strategy, shard)
+    folder["identity"] = {**identity, **cluster.cluster_identity(strategy, shard)}
+    folder["steps_before"] = steps_before
     manager = board = None
     with contextlib.ExitStack() as stack:
 
         def begin():
             nonlocal manager
-            step, manager = stack.enter_context(open_folder(config, shard, **folder))
+            opened = open_folder(config, shard, start=start, **folder)
+            step, manager = stack.enter_context(opened)
             return step
+
+        def keep_copies():
+            nonlocal manager
+            if membership.saves and not strategy.is_chief:
+                manager = stack.enter_context(claim_folder(config, shard, **folder))
 
         first_step = run_on_chief(strategy, "first step", begin)
         if membership is not None and membership.num_copies:
-
-            def keep():
-                nonlocal manager
-                if membership.saves and not strategy.is_chief:
-                    own = {name: value for name, value in folder.items() if name != "start"}
-                    manager = stack.enter_context(claim_folder(config, shard, **own))
-
-            run_on_all(strategy, "folder of a copy", keep)
+            run_on_all(strategy, "folder of a copy", keep_copies)
         broadcast_variables(strategy, variables)
         if (
             strategy.is_chief
             and manager is not None
             and (first_step < config.max_steps or config.max_steps == 0)
         ):
-            board = Board(manager.directory, folder.get("steps_before", 0), first_step)
+            board = Board(manager.directory, steps_before, first_step)
             stack.enter_context(contextlib.closing(board))
         shared = local_steps.without_statistics(variables, model)
         yield Run(config, strategy, shard, model, first_step, manager, board, shared, membership)
@@ -193,13 +197,7 @@ def fit(
         NewcomersError: workers wait to take part; the run is saved.
     """
     config, strategy, first_step = run.config, run.strategy, run.first_step
-    telemetry_freq = config.checkpoints.telemetry_freq
-    net: Any = config.model.net  # known here
-    entropy_loss = functools.partial(losses.cross_entropy, net)
-    log_steps = log_steps or log_freq(strategy.tasks)
-    line_steps = config.checkpoints.log_freq or log_steps
     averaging = average.callback(first_step) if average else None
-    by_epoch = (first_step, config.data.batch_size, run.shard.num_examples, entropy_loss)
     # `peer_errors` is inside: a lost peer must not be taken for a corrupt record.
     with (
         config.data.locate_corrupt_records(),
@@ -213,40 +211,60 @@ def fit(
         ) as last_step_ended,
         run.watch_newcomers() as newcomers,
     ):
-        meetings = saving.Meetings(
-            strategy, run.shared, agreement, last_step_ended, run.membership, newcomers
+        saver = saving.SaveCheckpoints(
+            run,
+            saving.schedule_of(run),
+            agreement,
+            exchanged=averaging.follow if averaging else lambda: None,
+            last_step_ended=last_step_ended,
+            newcomers=newcomers,
         )
         with screen.show() as shown:
-            called = [
-                callbacks.StopOnDivergence(first_step, run.manager),
-                *([averaging] if averaging else []),
-                *(more_callbacks if run.manager else []),
-                *([EpochLog(*by_epoch)] if log_epochs else []),
-                TrainingLog(
-                    run,
-                    learning_rate=learning_rate,
-                    traffic=traffic or strategy.traffic_of,
-                    freq=math.gcd(log_steps, line_steps),
-                    line_freq=line_steps,
-                    screen=shown,
-                ),
-                StragglerMonitor(report=log, write=_waits(run, shown) if run.board else None),
-                *([_histograms(run)] if strategy.is_chief else []),
-                *([_telemetry(run)] if telemetry_freq else []),
-                saving.saving(run, meetings, *([averaging.follow] if averaging else [])),
-            ]
-            if strategy.is_chief and shown is None:
-                called.append(callbacks.ProgressBar(first_step, config.max_steps))
             first_batch = local_steps.own_steps(run.model.optimizer, first_step)
             run.model.fit(
                 inputs.batches(config, first_batch, run.shard, strategy),
                 steps_per_epoch=config.max_steps - first_step,
                 shuffle=False,  # the data set is shuffled
                 verbose=0,
-                callbacks=called,
+                callbacks=[
+                    callbacks.StopOnDivergence(first_step, run.manager),
+                    *([averaging] if averaging else []),
+                    *(more_callbacks if run.manager else []),
+                    *([_epoch_log(run)] if log_epochs else []),
+                    *_logs(run, learning_rate, traffic, log_steps, shown),
+                    saver,
+                ],
             )
-        if telemetry_freq and strategy.num_processes > 1:
-            _log_advice(run)
+        _log_advice(run)
+
+
+def _epoch_log(run):
+    entropy_loss = functools.partial(losses.cross_entropy, run.config.model.net)
+    return EpochLog(
+        run.first_step, run.config.data.batch_size, run.shard.num_examples, entropy_loss
+    )
+
+
+def _logs(run, learning_rate, traffic, log_steps, shown):
+    """Yields the callbacks that report steps; `shown`: see `screen.show`, others: see `fit`."""
+    config, strategy = run.config, run.strategy
+    log_steps = log_steps or log_freq(strategy.tasks)
+    line_steps = config.checkpoints.log_freq or log_steps
+    yield TrainingLog(
+        run,
+        learning_rate=learning_rate,
+        traffic=traffic or strategy.traffic_of,
+        freq=math.gcd(log_steps, line_steps),
+        line_freq=line_steps,
+        screen=shown,
+    )
+    yield StragglerMonitor(report=log, write=_waits(run, shown) if run.board else None)
+    if strategy.is_chief:
+        yield _histograms(run)
+    if config.checkpoints.telemetry_freq:
+        yield _telemetry(run)
+    if strategy.is_chief and shown is None:
+        yield callbacks.ProgressBar(run.first_step, config.max_steps)
 
 
 def _waits(run, shown):
@@ -269,6 +287,8 @@ def _waits(run, shown):
 
 def _log_advice(run):
     """Logs expected step times with other wires; all processes measure the links."""
+    if not run.config.checkpoints.telemetry_freq or run.strategy.num_processes == 1:
+        return
     # With local steps, telemetry measures no training step.
     if local_steps_optimizer(run.model.optimizer) is None:
         advice = advise(run.strategy)

@@ -4,6 +4,7 @@ import contextlib
 import io
 import itertools
 import sys
+import types
 
 import keras
 import numpy as np
@@ -81,10 +82,17 @@ class StatisticsAverageTest(tf.test.TestCase):
         called = [record, update]
         with StepAgreement(strategy, 0) as agreement:
             if save_iter:
-                meetings = saving.Meetings(strategy, average.variables, agreement)
-                due = triggers.every_steps(save_iter)
-                args = (0, None, due, EXAMPLES // BATCH, meetings)
-                called.append(saving.SaveCheckpoints(*args, exchanged=update.follow))
+                run = types.SimpleNamespace(
+                    strategy=strategy,
+                    first_step=0,
+                    config=types.SimpleNamespace(max_steps=EXAMPLES // BATCH),
+                    manager=None,
+                    shared=average.variables,
+                    membership=None,
+                )
+                schedule = saving.Schedule(triggers.every_steps(save_iter))
+                saver = saving.SaveCheckpoints(run, schedule, agreement, exchanged=update.follow)
+                called.append(saver)
             model.fit(
                 *(x, y),
                 sample_weight=sample_weight,

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import keras
 import numpy as np
@@ -208,15 +209,27 @@ class TrainerTest(tf.test.TestCase):
         checkpoint = tf.train.Checkpoint(model=model)
         manager = tf.train.CheckpointManager(checkpoint, self.get_temp_dir(), max_to_keep=2)
         strategy = distribute.TernGradStrategy(1)
-        meetings = saving.Meetings(strategy, [], distribute.StepAgreement(strategy, 4))
-        saver = saving.SaveCheckpoints(4, manager, triggers.every_steps(5), 9, meetings)
-        saver.set_model(model)
+
+        def saver_of(schedule, last_step):
+            run = types.SimpleNamespace(
+                strategy=strategy,
+                first_step=4,
+                config=types.SimpleNamespace(max_steps=last_step),
+                manager=manager,
+                shared=[],
+                membership=None,
+            )
+            agreement = distribute.StepAgreement(strategy, 4)
+            saver = saving.SaveCheckpoints(run, schedule, agreement)
+            saver.set_model(model)
+            return saver
+
+        saver = saver_of(saving.Schedule(triggers.every_steps(5)), 9)
         with self.assertRaisesRegex(training.DivergedError, "step 5: the variable .*dense/bias"):
             saver.on_train_batch_end(0, {})
         # If only one host of a cluster checks the weights, the next loss must end the run on all
         # hosts.
-        saver = saving.SaveCheckpoints(4, manager, lambda step: True, 6, meetings, False)
-        saver.set_model(model)
+        saver = saver_of(saving.Schedule(lambda step: True, is_common=False), 6)
         saver.on_train_batch_end(0, {})
         with self.assertRaisesRegex(training.DivergedError, "step 6: the variable .*dense/bias"):
             saver.on_train_batch_end(1, {})
