@@ -38,6 +38,26 @@ class _Span:
         return (time.perf_counter() - self._since) / self.steps
 
 
+class _Means:
+    """Means of figures over steps, from means over some of the steps."""
+
+    def __init__(self):
+        self._sums: collections.Counter[str] = collections.Counter()
+        self._steps = 0
+
+    def add(self, figures: dict[str, float], steps: int) -> None:
+        """Adds the means over further steps."""
+        self._sums.update({tag: steps * value for tag, value in figures.items()})
+        self._steps += steps
+
+    def take(self) -> dict[str, float]:
+        """Returns the means, and begins anew."""
+        means = {tag: value / self._steps for tag, value in self._sums.items()}
+        self._sums.clear()
+        self._steps = 0
+        return means
+
+
 class TrainingLog(StepCounter):
     """Prints losses, accuracy and speed regularly, and writes them for TensorBoard.
 
@@ -79,9 +99,7 @@ class TrainingLog(StepCounter):
         self._last_step = run.config.max_steps
         self._first_step = run.first_step
         self._reset_step = run.first_step
-        # Of the steps since the last line, for their means.
-        self._sums: collections.Counter[str] = collections.Counter()
-        self._summed_steps = 0
+        self._line_means = _Means()
         self._told_wires: list[str] = []
         self._smoothed = {}
 
@@ -103,41 +121,34 @@ class TrainingLog(StepCounter):
             self._screen.step(
                 self._name, self.step, figures[tags.TOTAL_LOSS], figures[tags.PRECISION_AT_1]
             )
+        is_first = self.step == self._first_step + 1
         is_last = self.step == self._last_step
         is_due = is_last or self.step % self._freq == 0
-        is_first = self.step == self._first_step + 1
-        if (is_due or is_first) and self._strategy.is_chief:
+        has_line = is_last or self.step % self._line_freq == 0
+        if not (is_first or is_due):
+            return
+        if self._strategy.is_chief:
             self._tell_wires()
-        speeds = None
-        if is_first and not (is_due and self._has_line(self.step)):
-            speeds = self._tell(self._first_step, figures)
-            if not is_due and self._board is not None and self._first_step == 0:
-                # The speeds then cover the whole run.
-                self._board.scalars(speeds, self.step)
+        own_steps = local_steps.own_steps(self.model.optimizer, self.step)
+        speeds = self._speeds(self._entry, own_steps)
+        self._entry = _Span(own_steps)
         if is_due:
-            means = self._line_means(figures)
-            speeds = speeds or self._tell(self.step, means)
-            if self._board is not None:
-                smoothed = self._smooth(figures)
-                if is_last or self._summary_due(self.step):
-                    rates = {**speeds, **self._rates()}
-                    self._board.scalars({**figures, **smoothed, **rates}, self.step)
+            self._line_means.add(figures, self.step - self._reset_step)
+        if has_line:
+            self._tell(self.step, self._line_means.take(), own_steps)
+        elif is_first:
+            self._tell(self._first_step, figures, own_steps)
+        if self._board is not None and is_due:
+            smoothed = self._smooth(figures)
+            if is_last or self._summary_due(self.step):
+                entry = {**figures, **smoothed, **speeds, **self._rates()}
+                self._board.scalars(entry, self.step)
+        elif self._board is not None and self._first_step == 0:
+            # The speeds then cover the whole run.
+            self._board.scalars(speeds, self.step)
+        if is_due:
             self.model.reset_metrics()
             self._reset_step = self.step
-
-    def _line_means(self, figures):
-        """Returns the means of the steps since the last line; `figures` are of the last of them."""
-        steps = self.step - self._reset_step
-        self._sums.update({tag: steps * value for tag, value in figures.items()})
-        self._summed_steps += steps
-        means = {tag: self._sums[tag] / self._summed_steps for tag in figures}
-        if self._has_line(self.step):
-            self._sums.clear()
-            self._summed_steps = 0
-        return means
-
-    def _has_line(self, step):
-        return step in (self._first_step, self._last_step) or step % self._line_freq == 0
 
     def _figures(self, logs):
         """Returns losses and accuracy from the metrics' means."""
@@ -161,19 +172,13 @@ class TrainingLog(StepCounter):
         if self._board is not None:
             self._board.text(tags.WIRE_CHOICES, reasons, self.step)
 
-    def _tell(self, step, means):
-        """Prints the line if due; returns the speeds since the last entry."""
-        own_steps = local_steps.own_steps(self.model.optimizer, self.step)
-        speeds = self._speeds(self._entry, own_steps)
-        if self._has_line(step):
-            if self._screen is None:
-                self._print(step, means, self._line.seconds(), self._speeds(self._line, own_steps))
-            self._line = _Span(own_steps)
-        self._entry = _Span(own_steps)
-        return speeds
-
-    def _print(self, step, means, seconds, speeds):
+    def _tell(self, step, means, own_steps):
+        """Prints a line, unless the table shows the figures."""
+        span, self._line = self._line, _Span(own_steps)
+        if self._screen is not None:
+            return
         accuracy, entropy, regularization, total = means.values()
+        seconds, speeds = span.seconds(), self._speeds(span, own_steps)
         if self._tasks is None:
             log(
                 f"step {step}, entropy_loss = {entropy:.2f}, reg_loss = {regularization:.2f}, "
