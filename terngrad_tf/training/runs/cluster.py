@@ -1,4 +1,4 @@
-"""The strategy of a run, and steps that its processes take together, or a single one alone.
+"""What the processes of a run do together, or the chief alone.
 
 Only the chief uses the run's folder. If one process fails, all end with its reason.
 """
@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from terngrad_tf.common.preemption import PreemptedError
 from terngrad_tf.distribute import (
-    ClusterOptions,
     NewcomersError,
     TernGradStrategy,
     all_gather_object,
@@ -50,39 +49,6 @@ class FloatEpochs:
             return False
         epoch = step * self._batch_size // self._num_examples.result(timeout=0)
         return epoch % self.freq == self.freq - 1
-
-
-def make_strategy(
-    config: RunConfig,
-    float_epochs: FloatEpochs,
-    *,
-    statistics_freq: int,
-    cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
-    **meeting: Any,
-) -> TernGradStrategy:
-    """Creates the strategy of a run; in a cluster, waits for the other processes.
-
-    Args:
-        statistics_freq: steps between records of the gradients' values.
-        **meeting: `start_timeout` and `token`, as for `ClusterOptions`.
-
-    Raises:
-        PeerError: another process is missing or was started differently.
-    """
-    # TernGrad's commands ask for GPUs; without any, replicas run on the CPU.
-    has_gpu = bool(tf.config.get_visible_devices("GPU"))
-    return TernGradStrategy(
-        config.cluster.num_nodes,
-        quantization=config.gradients.quantization(
-            config.seed, float_epochs if float_epochs.freq else None
-        ),
-        wire=config.gradients.wire,
-        num_gpus=config.cluster.num_gpus if has_gpu else None,
-        statistics_freq=statistics_freq,
-        telemetry_freq=config.checkpoints.telemetry_freq,
-        cluster_resolver=cluster_resolver,
-        cluster_options=ClusterOptions(communication=config.cluster.communication, **meeting),
-    )
 
 
 @contextlib.contextmanager

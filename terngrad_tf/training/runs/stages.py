@@ -4,7 +4,9 @@ import concurrent.futures
 import dataclasses
 from typing import Any, Generic, TypeVar
 
-from terngrad_tf.distribute import TernGradStrategy
+import tensorflow as tf
+
+from terngrad_tf.distribute import ClusterOptions, TernGradStrategy
 from terngrad_tf.training.configs.run_config import RunConfig
 from terngrad_tf.training.input import inputs
 from terngrad_tf.training.input.data import DatasetShard
@@ -50,17 +52,33 @@ def join(
     statistics_freq: int,
     steps_per_exchange: int = 1,
     shares_batches: bool = False,
-    **cluster_options: Any,
+    cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
+    **meeting: Any,
 ) -> Joined[_Config]:
     """Creates the strategy of a run; in a cluster, waits for the other processes.
 
     Args:
-        **cluster_options: see `cluster.make_strategy`.
+        statistics_freq: steps between records of the gradients' values.
+        **meeting: `start_timeout` and `token`, as for `ClusterOptions`.
+
+    Raises:
+        PeerError: another process is missing or was started differently.
     """
     num_examples: concurrent.futures.Future[int] = concurrent.futures.Future()
     float_epochs = cluster.FloatEpochs(config, num_examples, steps_per_exchange)
-    strategy = cluster.make_strategy(
-        config, float_epochs, statistics_freq=statistics_freq, **cluster_options
+    # TernGrad's commands ask for GPUs; without any, replicas run on the CPU.
+    has_gpu = bool(tf.config.get_visible_devices("GPU"))
+    strategy = TernGradStrategy(
+        config.cluster.num_nodes,
+        quantization=config.gradients.quantization(
+            config.seed, float_epochs if float_epochs.freq else None
+        ),
+        wire=config.gradients.wire,
+        num_gpus=config.cluster.num_gpus if has_gpu else None,
+        statistics_freq=statistics_freq,
+        telemetry_freq=config.checkpoints.telemetry_freq,
+        cluster_resolver=cluster_resolver,
+        cluster_options=ClusterOptions(communication=config.cluster.communication, **meeting),
     )
     return Joined(
         config=config, strategy=strategy, shares_batches=shares_batches, num_examples=num_examples
