@@ -3,10 +3,11 @@
 Programs' flags, a run's identity and comparisons between processes follow from these declarations.
 """
 
+import contextlib
 import dataclasses
 import os
 import types
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeGuard, TypeVar
 
 # Declared below this layer, for the options of the library.
@@ -51,14 +52,15 @@ class Config:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value, check = getattr(self, field.name), field.metadata.get("check")
-            if check is not None and value is not None:
-                with as_user_error():
-                    check(name_of(field), value)
-                    # No shell expands `--flag=~/path` or a path in a file.
-                    if check in checks.PATHS:
-                        value = os.path.expanduser(value)
-                        check(name_of(field), value)  # with the name of the home folder
-                        object.__setattr__(self, field.name, value)
+            if check is None or value is None:
+                continue
+            if check in checks.PATHS:
+                # No shell expands `--flag=~/path` or a path in a file.
+                with contextlib.suppress(ValueError):  # of a text that the check refuses
+                    value = os.path.expanduser(value)
+                object.__setattr__(self, field.name, value)
+            with as_user_error():
+                check(name_of(field), value)
 
     def refuse_given(self, names: Collection[str], why: str) -> None:
         """Raises UserError if an option that would change nothing differs from its default.
@@ -88,26 +90,31 @@ class Config:
 
     def values(self, which: str | None = None) -> dict[str, Any]:
         """Returns the values of all options, or of shared ones if `which` is "shared", by name."""
-        found = {}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if which is not None and not field.metadata.get(which, True):
-                continue
-            if isinstance(value, Config):
-                found |= value.values(which)
-            elif "help" in field.metadata:
-                found[name_of(field)] = value
-        return found
+        return self._collected(
+            lambda field: which is None or field.metadata.get(which, True),
+            lambda part: part.values(which),
+        )
 
     def identity(self) -> dict[str, Any]:
         """Returns the values that identify the run, by option."""
+
+        def matters(field):
+            identity = field.metadata.get("identity", True)
+            return bool(identity(self) if callable(identity) else identity)
+
+        return self._collected(matters, lambda part: part.identity())
+
+    def _collected(
+        self,
+        selects: Callable[[dataclasses.Field], bool],
+        collect: Callable[["Config"], dict[str, Any]],
+    ) -> dict[str, Any]:
+        """Returns the values of selected options by name, with those that `collect` finds below."""
         found = {}
-        for field in dataclasses.fields(self):
-            value, matters = getattr(self, field.name), field.metadata.get("identity", True)
-            if not (matters(self) if callable(matters) else matters):
-                continue
+        for field in filter(selects, dataclasses.fields(self)):
+            value = getattr(self, field.name)
             if isinstance(value, Config):
-                found |= value.identity()
+                found |= collect(value)
             elif "help" in field.metadata:
                 found[name_of(field)] = value
         return found
@@ -143,20 +150,20 @@ def _is_config(kind: Any) -> TypeGuard[type["Config"]]:
 def _filled(kind, base, values):
     """Returns a configuration from values by name, else from `base`, else defaults."""
     left = dict(values)
-    made = _take(kind, base, left)
+
+    def made(kind, base):
+        arguments = {}
+        for field in dataclasses.fields(kind):
+            before = None if base is None else getattr(base, field.name)
+            if _is_config(field.type):
+                arguments[field.name] = made(field.type, before)
+            elif name_of(field) in left:
+                arguments[field.name] = left.pop(name_of(field))
+            elif base is not None:
+                arguments[field.name] = before
+        return kind(**arguments)
+
+    found = made(kind, base)
     if left:
         raise TypeError(f"{kind.__name__} has no option {next(iter(left))!r}")
-    return made
-
-
-def _take(kind, base, left):
-    arguments = {}
-    for field in dataclasses.fields(kind):
-        before = None if base is None else getattr(base, field.name)
-        if _is_config(field.type):
-            arguments[field.name] = _take(field.type, before, left)
-        elif name_of(field) in left:
-            arguments[field.name] = left.pop(name_of(field))
-        elif base is not None:
-            arguments[field.name] = before
-    return kind(**arguments)
+    return found
