@@ -81,6 +81,26 @@ def writing(name: str, path: str | os.PathLike[str]) -> Iterator[None]:
         ) from error
 
 
+@contextlib.contextmanager
+def writing_into(
+    name: str,
+    folder: str | os.PathLike[str],
+    kinds: type[OSError] | tuple[type[OSError], ...] = OSError,
+) -> Iterator[None]:
+    """Turns errors of some kinds, in a context that writes into the user's folder, into UserErrors.
+
+    Args:
+        name: the argument that gives the folder.
+    """
+    try:
+        yield
+    except kinds as error:
+        raise UserError(
+            f"`{name}` must be a folder that can be written to. "
+            f"Received: {name}={str(folder)!r} ({error.strerror})"
+        ) from error
+
+
 def output_path(name: str, path: str | os.PathLike[str]) -> pathlib.Path:
     """Returns the path of a file or folder to write, checked before the work; makes its parent.
 

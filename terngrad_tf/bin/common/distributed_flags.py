@@ -9,7 +9,7 @@ from terngrad_tf.bin.common import cluster_flags, flags, tf1_flags, train_flags
 from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.config import configuration, harmless, option
 from terngrad_tf.training.configs.run_config import TrainConfig
-from terngrad_tf.training.errors import UserError, as_user_error
+from terngrad_tf.training.errors import UserError, as_user_error, writing_into
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
@@ -135,24 +135,18 @@ def join(
     from terngrad_tf.training.storage import checkpoints
 
     train_dir = config.train_dir
-    checks.folder("train_dir", train_dir)
-    try:
-        with as_user_error():
-            return join_cluster(
-                cluster,
-                train_dir,
-                lambda: checkpoints.newest_step(train_dir),
-                min_workers=own.min_workers,
-                num_copies=own.replicate_checkpoints,
-                join_timeout=own.join_timeout,
-                options=config.values("shared"),
-                **own.arguments(),
-            )
-    except (FileExistsError, NotADirectoryError, PermissionError) as error:
-        raise UserError(
-            "`train_dir` must be a folder that can be written to. "
-            f"Received: train_dir={train_dir!r} ({error.strerror})"
-        ) from error
+    no_folder = FileExistsError, NotADirectoryError, PermissionError
+    with writing_into("train_dir", train_dir, no_folder), as_user_error():
+        return join_cluster(
+            cluster,
+            train_dir,
+            lambda: checkpoints.newest_step(train_dir),
+            min_workers=own.min_workers,
+            num_copies=own.replicate_checkpoints,
+            join_timeout=own.join_timeout,
+            options=config.values("shared"),
+            **own.arguments(),
+        )
 
 
 def define(values: FlagValues, **defaults: Any) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import gc
-import math
 import os
 import pathlib
 import tempfile
@@ -17,14 +16,14 @@ import tensorflow as tf
 from terngrad_tf import models
 from terngrad_tf.common import tags
 from terngrad_tf.training.configs.eval_config import EvalConfig
-from terngrad_tf.training.errors import UserError, as_user_error
+from terngrad_tf.training.errors import UserError, as_user_error, writing_into
 from terngrad_tf.training.evaluation.class_accuracies import tell_classes
 from terngrad_tf.training.evaluation.hits import count_hits
 from terngrad_tf.training.input import data
 from terngrad_tf.training.log import log
 from terngrad_tf.training.logs import summaries
 from terngrad_tf.training.logs.board import Board
-from terngrad_tf.training.network import inception_checkpoint, pretrained
+from terngrad_tf.training.network import inception_checkpoint, networks, pretrained
 from terngrad_tf.training.optimization import optimizers, schedules, statistics_average
 from terngrad_tf.training.storage import checkpoints, run_folder
 
@@ -71,56 +70,45 @@ def evaluate(config: EvalConfig) -> EvalResult:
         slim_data.DataError: the data is missing or damaged.
     """
     _claim_eval_dir(config.eval_dir)
+    look = pretrained.newest_checkpoint if config.run_once else pretrained.find_newest
     result = evaluated = None
     while True:
-        path = pretrained.latest_checkpoint(config.checkpoint_dir)
-        run = (
-            pretrained.run_of_checkpoint(path)
-            if path
-            else run_folder.read_run(config.checkpoint_dir)
-        )
+        path, run = look(config.checkpoint_dir) or (None, None)
         if path is None or run is None:
-            if config.run_once:
-                raise UserError(
-                    "`checkpoint_dir` must hold a run with a checkpoint. "
-                    f"Received: checkpoint_dir={config.checkpoint_dir!r}"
-                )
             log("No checkpoint file found")
         elif result is not None and path == evaluated:
             log(f"step={result.step} is already evaluated. Skip.")
         else:
             try:
                 result = evaluate_checkpoint(path, run, config)
-                evaluated = path
-                # Networks and their functions form few but large reference cycles, which Python
-                # collects late.
-                gc.collect()
             except UserError:
                 # The trainer may have rotated the checkpoint away; a newer one exists.
                 if pretrained.latest_checkpoint(config.checkpoint_dir) == path:
                     raise
                 continue
-        max_steps = config.max_steps or (run or {}).get("max_steps", math.inf)
-        if result is not None and result.step >= max_steps:
+            evaluated = path
+            # Networks and their functions form few but large reference cycles, which Python
+            # collects late.
+            gc.collect()
+        if run and result and result.step >= (config.max_steps or run["max_steps"]):
             log("The final step is evaluated. Exit!")
             return result
-        if config.run_once and result is not None:
+        if config.run_once and result:
             return result
-        _wait(config, max_steps)
+        _wait(config)
 
 
-def _wait(config, max_steps):
+def _wait(config):
     """Waits until the next evaluation, or until the last step's checkpoint exists."""
     # An interval of 0 seconds must not fill the log.
     end = time.monotonic() + max(config.eval_interval_secs, _GLANCE_SECONDS)
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(left, _GLANCE_SECONDS))
-        path = pretrained.latest_checkpoint(config.checkpoint_dir)
-        run = pretrained.run_of_checkpoint(path) if path else None
-        if path and run is not None and not inception_checkpoint.is_meant(run):
-            last = run["max_steps"] if math.isinf(max_steps) else max_steps
-            if checkpoints.step_of(path) >= last:
-                return
+        path, run = pretrained.find_newest(config.checkpoint_dir) or (None, None)
+        if path is None or run is None or inception_checkpoint.is_meant(run):
+            continue
+        if checkpoints.step_of(path) >= (config.max_steps or run["max_steps"]):
+            return
 
 
 def evaluate_checkpoint(path: str, run: dict[str, Any], config: EvalConfig) -> EvalResult:
@@ -141,7 +129,7 @@ def evaluate_checkpoint(path: str, run: dict[str, Any], config: EvalConfig) -> E
                 f"`dataset_name` must have the {key} of the run in checkpoint_dir, "
                 f"{run['model'][key]}. Received: dataset_name={name!r} with {value}"
             )
-    weights = AVERAGE if config.restore_avg_var and keeps_average(run) else LAST
+    weights = weights_of(run, config.restore_avg_var)
     log(f"Successfully loaded model from {path} at step={step}, {weights}.")
     log(f"starting evaluation on ({config.data.subset}).")
     wanted = min(config.num_examples or dataset.num_examples, dataset.num_examples)
@@ -184,6 +172,11 @@ def keeps_average(run: Mapping[str, Any]) -> bool:
     return run["identity"]["optimizer"] in optimizers.available()
 
 
+def weights_of(run: Mapping[str, Any], restore_avg_var: bool) -> str:
+    """Returns which weights `restore_network` restores, `LAST` or `AVERAGE`."""
+    return AVERAGE if restore_avg_var and keeps_average(run) else LAST
+
+
 def restore_network(
     path: str, run: dict[str, Any], restore_avg_var: bool
 ) -> tuple[keras.Model, int]:
@@ -195,12 +188,7 @@ def restore_network(
     if inception_checkpoint.is_meant(run):
         model = inception_checkpoint.load(path, run, averages=restore_avg_var)
         return model, run["max_steps"]
-    model = models.build(
-        run["model"]["net"],
-        run["model"]["num_classes"],
-        run["model"]["image_size"],
-        run["model"]["channels"],
-    )
+    model = networks.build_described(run)
     identity = run["identity"]
     if not keeps_average(run):
         checkpoints.restore(tf.train.Checkpoint(model=model), path)
@@ -240,12 +228,6 @@ def _claim_eval_dir(folder):
             "`eval_dir` must not be the folder of a run, whose curves have the same names in "
             f"TensorBoard. Received: eval_dir={str(folder)!r}"
         )
-    try:
+    with writing_into("eval_dir", folder):
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UserError(
-            "`eval_dir` must be a folder that can be written to. "
-            f"Received: eval_dir={str(folder)!r} ({error.strerror})"
-        ) from error
+        tempfile.TemporaryFile(dir=folder).close()

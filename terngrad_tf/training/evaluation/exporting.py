@@ -27,7 +27,6 @@ def export(config: ExportConfig) -> pathlib.Path:
     if os.path.lexists(output):
         raise UserError(f"`output` must not be there yet. Received: output={config.output!r}")
     output_path("output", output)
-    average = config.restore_avg_var and evaluator.keeps_average(run)
     model, step = evaluator.restore_network(checkpoint, run, config.restore_avg_var)
     # Keras requires the suffix.
     part = output.with_name(f".{secrets.token_hex(8)}.{output.name}")
@@ -44,8 +43,9 @@ def export(config: ExportConfig) -> pathlib.Path:
         else:
             part.unlink(missing_ok=True)
     side, channels = run["model"]["image_size"], run["model"]["channels"]
+    weights = evaluator.weights_of(run, config.restore_avg_var)
     log(
-        f"wrote the {evaluator.AVERAGE if average else evaluator.LAST} of step {step} to {output}: "
+        f"wrote the {weights} of step {step} to {output}: "
         f"images [n, {side}, {side}, {channels}] {_preprocessed(run)} to logits"
     )
     return output

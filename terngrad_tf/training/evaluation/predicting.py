@@ -61,9 +61,8 @@ def predict(config: PredictConfig, paths: Sequence[str | os.PathLike[str]]) -> l
         )
     checkpoint, run = pretrained.newest_checkpoint(config.checkpoint_dir)
     output = output_path("output", config.output) if config.output else None
-    average = config.restore_avg_var and evaluator.keeps_average(run)
     model, step = evaluator.restore_network(checkpoint, run, config.restore_avg_var)
-    log(f"{evaluator.AVERAGE if average else evaluator.LAST} of step {step}")
+    log(f"{evaluator.weights_of(run, config.restore_avg_var)} of step {step}")
     name = run["identity"]["dataset_name"]
     data_dir = config.data_dir or run_folder.data_dir_of(run)
     info = slim_data.info(name, data_dir, run["identity"].get("num_classes"))

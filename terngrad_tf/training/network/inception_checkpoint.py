@@ -13,8 +13,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from terngrad_tf import models
 from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.network import networks
 from terngrad_tf.training.optimization.statistics_average import StatisticsAverage
 from terngrad_tf.training.storage import checkpoints
 
@@ -141,10 +141,7 @@ def _step(path, shapes):
 
 def load(path: str, run: dict[str, Any], *, averages: bool) -> keras.Model:
     """Builds a checkpoint's network with its weights, or moving averages (batch norm's, too)."""
-    network = run["model"]
-    model = models.build(
-        network["net"], network["num_classes"], network["image_size"], network["channels"]
-    )
+    model = networks.build_described(run)
     suffix = _AVERAGE if averages else ""
     _assign(path, [(variable, name + suffix) for variable, name in _named(model)])
     return model

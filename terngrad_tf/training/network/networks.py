@@ -1,5 +1,6 @@
 """The network of a run, and its description."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -27,6 +28,14 @@ def build_network(config: RunConfig, shard: DatasetShard) -> keras.Model:
         )
     finally:
         keras.config.set_dtype_policy(policy)
+
+
+def build_described(run: Mapping[str, Any]) -> keras.Model:
+    """Builds the network that a run's description names, without weight decay and dropout."""
+    network = run["model"]
+    return models.build(
+        network["net"], network["num_classes"], network["image_size"], network["channels"]
+    )
 
 
 def network_metadata(config: RunConfig, shard: DatasetShard) -> dict[str, Any]:

@@ -8,11 +8,12 @@ import tensorflow as tf
 
 from terngrad_tf import models
 from terngrad_tf.training.configs import checks
+from terngrad_tf.training.configs.config import values_before
 from terngrad_tf.training.configs.run_config import TrainConfig
 from terngrad_tf.training.errors import UserError
 from terngrad_tf.training.input.data import DatasetShard
 from terngrad_tf.training.log import log
-from terngrad_tf.training.network import inception_checkpoint
+from terngrad_tf.training.network import inception_checkpoint, networks
 from terngrad_tf.training.optimization.statistics_average import StatisticsAverage
 from terngrad_tf.training.storage import checkpoints, run_folder
 
@@ -40,16 +41,22 @@ def run_of_checkpoint(checkpoint: str) -> dict[str, Any] | None:
     return inception_checkpoint.describe_run(checkpoint) if run is None else run
 
 
-def newest_checkpoint(folder: str) -> tuple[str, dict[str, Any]]:
-    """Returns the path of a run's newest checkpoint, and the run's description."""
+def find_newest(folder: str) -> Source | None:
+    """Returns the path of a run's newest checkpoint and the run's description, or None."""
     checkpoint = latest_checkpoint(folder)
     run = run_of_checkpoint(checkpoint) if checkpoint else None
-    if checkpoint is None or run is None:
+    return None if checkpoint is None or run is None else (checkpoint, run)
+
+
+def newest_checkpoint(folder: str) -> Source:
+    """Returns the result of `find_newest`; raises UserError if there is none."""
+    found = find_newest(folder)
+    if found is None:
         raise UserError(
             f"`checkpoint_dir` must hold a run with a checkpoint. Received: "
             f"checkpoint_dir={folder!r}"
         )
-    return checkpoint, run
+    return found
 
 
 def find_source(path: str) -> Source | None:
@@ -107,25 +114,26 @@ def check_source(source: Source | None, config: TrainConfig, shard: DatasetShard
     if source is None:
         return
     _, run = source
-    wanted = {"net": config.model.net, "image_size": config.model.image_size}
-    wanted["channels"] = shard.channels
-    found = dict(run["model"])
-    if not config.fine_tune:
-        wanted |= {"num_classes": shard.num_classes, "optimizer": config.optimizer.name}
-        wanted["sync_every"] = config.local_steps.sync_every
-        found["optimizer"] = run["identity"]["optimizer"]
-        found["sync_every"] = run["identity"].get("sync_every") or 0
-        wanted["sync_seconds"] = config.local_steps.sync_seconds
-        found["sync_seconds"] = run["identity"].get("sync_seconds") or 0
-        if config.local_steps.sync_every:
-            wanted["fragments"] = config.local_steps.fragments
-            found["fragments"] = run["identity"].get("fragments") or 1
-            wanted["overlap"] = config.local_steps.overlap
-            found["overlap"] = run["identity"].get("overlap") or 0
+    always = {
+        "net": config.model.net,
+        "image_size": config.model.image_size,
+        "channels": shard.channels,
+    }
+    steps = config.local_steps
+    unless_fine_tuned = {
+        "num_classes": shard.num_classes,
+        "optimizer": config.optimizer.name,
+        "sync_every": steps.sync_every,
+        "sync_seconds": steps.sync_seconds,
+    }
+    if steps.sync_every:
+        unless_fine_tuned |= {"fragments": steps.fragments, "overlap": steps.overlap}
+    known = {name: value for name, value in run["identity"].items() if value is not None}
+    found = {**values_before(TrainConfig), **known, **run["model"]}
+    wanted = always if config.fine_tune else {**always, **unless_fine_tuned}
     for name, value in wanted.items():
         if found[name] != value:
-            may_differ = name not in ("net", "image_size", "channels")
-            hint = " (fine_tune allows it to differ)" if may_differ else ""
+            hint = "" if name in always else " (fine_tune allows it to differ)"
             raise UserError(
                 f"`{_ARGUMENT}` must be a run with the {name} of this one, {value!r}{hint}. "
                 f"Received: {_ARGUMENT}={config.pretrained_model_checkpoint_path!r} "
@@ -163,17 +171,13 @@ def restore_source(
 
 def restore_features(path: str, run: dict[str, Any], model: keras.Model) -> None:
     """Restores the weights of all layers except classification layers."""
-    network = run["model"]
     with tf.device("/cpu:0"):
         if inception_checkpoint.is_meant(run):
             pretrained = inception_checkpoint.load(path, run, averages=False)
         else:
-            pretrained = models.build(
-                network["net"], network["num_classes"], network["image_size"], network["channels"]
-            )
-            checkpoint = tf.train.Checkpoint(model=pretrained)
-            checkpoints.restore(checkpoint, path)
-    started_anew = list(models.output_loss_weights(network["net"]))
+            pretrained = networks.build_described(run)
+            checkpoints.restore(tf.train.Checkpoint(model=pretrained), path)
+    started_anew = list(models.output_loss_weights(run["model"]["net"]))
     restored = []
     for layer in model.layers:
         if layer.weights and layer.name not in started_anew:

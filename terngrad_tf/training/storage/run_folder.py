@@ -13,7 +13,7 @@ from terngrad_tf.common import strict_json
 from terngrad_tf.common.arguments import shown
 from terngrad_tf.common.files import atomic_write
 from terngrad_tf.training.configs import checks
-from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.errors import UserError, writing_into
 from terngrad_tf.training.log import log
 
 RUN_FILE = "run.json"
@@ -101,23 +101,19 @@ def _is(allowed, optional=False):
     return is_right
 
 
-def _is_text(value):
-    return isinstance(value, str)
-
-
-def _is_object(value):
-    return isinstance(value, dict)
+def _is_a(*kinds):
+    return lambda value: isinstance(value, kinds)
 
 
 _DESCRIPTION = {
-    "identity": _is_object,
+    "identity": _is_a(dict),
     "max_steps": _is(checks.COUNT_OR_0),
     "steps_per_epoch": _is(checks.Range(0, 2**31, above=True), optional=True),
-    "model": _is_object,
+    "model": _is_a(dict),
     "steps_before": _is(checks.COUNT_OR_0, optional=True),
     # All options, for reports, and the folder from which relative paths among them lead.
-    "options": lambda value: value is None or isinstance(value, dict),
-    "working_folder": lambda value: value is None or isinstance(value, str),
+    "options": _is_a(dict, type(None)),
+    "working_folder": _is_a(str, type(None)),
 }
 _MODEL = {
     "net": lambda value: value in models.available(),
@@ -127,9 +123,9 @@ _MODEL = {
 }
 # For evaluation, and for training from this run's weights.
 _IDENTITY = {
-    "dataset_name": _is_text,
-    "net": _is_text,
-    "optimizer": _is_text,
+    "dataset_name": _is_a(str),
+    "net": _is_a(str),
+    "optimizer": _is_a(str),
     "image_size": _is(checks.PIXELS),
     "batch_size": _is(checks.COUNT),
     "seed": _is(checks.SEED),
@@ -181,18 +177,13 @@ class RunFolder:
     ):
         self.path = pathlib.Path(path)
         self._lock = None
-        try:
-            checks.folder("train_dir", path)
+        checks.folder("train_dir", path)
+        with writing_into("train_dir", path):
             self.path.mkdir(parents=True, exist_ok=True)
             # Neither waits for a pipe nor follows a link.
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptor = os.open(self.path / _LOCK_FILE, flags, 0o666)
             self._lock = open(descriptor, "rb", buffering=0)  # noqa: SIM115 (held while it lives)
-        except OSError as error:
-            raise UserError(
-                "`train_dir` must be a folder that can be written to. "
-                f"Received: train_dir={str(path)!r} ({error.strerror})"
-            ) from error
         try:
             self._claim(identity, before or {}, details)
         except BaseException:
@@ -221,32 +212,30 @@ class RunFolder:
             log(f"{self.path} takes this run: the one before never saved, with {differences[0]}")
         description = {"identity": identity, **details}
         if held != description:
-            try:
-                with atomic_write(self.path / RUN_FILE) as beside:
-                    with open(beside, "w", encoding="utf-8") as file:
-                        file.write(json.dumps(description, indent=2) + "\n")
-                        file.flush()
-                        os.fsync(file.fileno())
-            except PermissionError as error:
-                raise UserError(
-                    "`train_dir` must be a folder that can be written to. "
-                    f"Received: train_dir={str(self.path)!r} ({error.strerror})"
-                ) from error
+            with (
+                writing_into("train_dir", self.path, PermissionError),
+                atomic_write(self.path / RUN_FILE) as beside,
+                open(beside, "w", encoding="utf-8") as file,
+            ):
+                file.write(json.dumps(description, indent=2) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+
+    def _files(self):
+        """Returns the names of files that are not hidden."""
+        return sorted(path.name for path in self.path.iterdir() if not path.name.startswith("."))
 
     def _refuse_foreign_files(self):
-        foreign = sorted(
-            entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")
-        )
-        if foreign:
+        if foreign := self._files():
             raise UserError(
                 "`train_dir` must be empty, missing or hold a run of this program (nothing is "
                 f"deleted). Received: train_dir={str(self.path)!r}, which holds {foreign[0]!r}"
             )
 
     def _never_saved(self):
-        names = [entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")]
         return all(
-            any(fnmatch.fnmatchcase(name, known) for known in _BEFORE_CHECKPOINTS) for name in names
+            any(fnmatch.fnmatchcase(name, known) for known in _BEFORE_CHECKPOINTS)
+            for name in self._files()
         )
 
     def _refuse_other_run(self, differences):
