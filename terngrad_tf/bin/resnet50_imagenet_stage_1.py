@@ -35,12 +35,12 @@ _DEFAULTS = {
     "mixed_precision": True,
     "loss_scale": 1024.0,
     "save_epochs": 10.0,
+    "max_to_keep": 10,
     "snapshot_per_epoch": 1.0,
     "snapshot_keep_max": 40,
     "train_dir": "checkpoint_stage_1",
 }
 _NO_FLAGS = ("max_steps", "save_iter", "save_interval_secs", "save_summaries_secs")
-_MAX_TO_KEEP = 10
 
 
 def _define(values):
@@ -54,7 +54,7 @@ def _train(values):
     from terngrad_tf.training.evaluation import final_evaluation
 
     tf1_flags.log_device_placement(values)
-    config = tf1_flags.train_config(values, max_to_keep=_MAX_TO_KEEP)
+    config = tf1_flags.train_config(values)
     place = cluster_flags.arguments(values)
     subset = final_evaluation.find_subset(
         config.data, values.eval_subset, place["cluster_resolver"]

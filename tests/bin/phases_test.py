@@ -76,6 +76,8 @@ class StageOneTest(tf.test.TestCase):
         self.assertEqual((status, err), (0, ""))
         self.assertIn("finished at step 2", out)
         self.assertNotIn("Testing", out)
+        # The command that resumes the run keeps as many checkpoints.
+        self.assertIn("--max_to_keep=10", (folder / "run" / "report.html").read_text("utf-8"))
 
     def test_only_records_that_are_there_are_evaluated_at_the_end(self):
         folder = pathlib.Path(self.get_temp_dir())

@@ -101,12 +101,12 @@ class EvaluationFlags(Config):
         _check_tower("tower", tower, identity["num_nodes"])
 
 
-def train_config(values: FlagValues, **others: Any) -> TrainConfig:
-    """Returns the `TrainConfig` of parsed flags; `others`: see `flags.config_of`.
+def train_config(values: FlagValues) -> TrainConfig:
+    """Returns the `TrainConfig` of parsed flags.
 
     A program's default that has no meaning with the flags given is left out.
     """
-    falls_in_a_line = is_linear(values.learning_rate_decay_type, values.optimizer)
+    others, falls_in_a_line = {}, is_linear(values.learning_rate_decay_type, values.optimizer)
     for name, value, is_meant in (
         ("net", None, not values.fine_tune),  # the network of the initial weights
         ("snapshot_per_epoch", None, values.snapshot_every_steps is None),

@@ -41,6 +41,5 @@ def define(
     **defaults: Any,
 ) -> None:
     """Defines the flags of a training program; arguments: see `flags.define`."""
-    omit = ("max_to_keep", *omit)
     flags.define(values, TrainConfig, omit=omit, texts=texts, **{**FOLDERS, **defaults})
     flags.define(values, tf1_flags.TrainingFlags)

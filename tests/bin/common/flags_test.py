@@ -77,6 +77,7 @@ TRAINING = {
     "learning_rate_decay_type": weights("--learning_rate_decay_type", "polynomial"),
     "log_device_placement": Case("devices_logged", ("--log_device_placement",)),
     "max_steps": Case("files", ("--max_steps", 1)),
+    "max_to_keep": Case("files", ("--max_to_keep", 1), ("--save_iter", 1)),
     "momentum": weights("--momentum", 0.5),
     "net": weights("--net", "cifar10_alexnet"),
     "decay_epochs": weights(*("--decay_epochs", 2), base=("--learning_rate_decay_type", "linear")),
