@@ -7,6 +7,8 @@ import sys
 import time
 from typing import TextIO
 
+# Exit status after Ctrl-C, by the shells' convention.
+STATUS_INTERRUPTED = 130
 # Maximum numbers of characters: escaping is slow.
 _LONGEST_LINE = 1000
 _LONGEST_WORD = 300

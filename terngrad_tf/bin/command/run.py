@@ -16,6 +16,7 @@ from terngrad_tf.common.addresses import (
     parse_addresses,
 )
 from terngrad_tf.common.arguments import shown
+from terngrad_tf.common.last_line import STATUS_INTERRUPTED
 from terngrad_tf.distribute.cluster import rank_table
 from terngrad_tf.launcher import background, batch_systems, machines, remote_nodes
 from terngrad_tf.launcher.coordinator import STATUS_NODE, STATUS_PEER, Coordinator, Plan
@@ -42,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     except background.BackgroundError as error:
         result = STATUS_NODE, f"error: {error}"
     except KeyboardInterrupt:
-        result = 128 + signal.SIGINT, "interrupted"
+        result = STATUS_INTERRUPTED, "interrupted"
     return _report_end(result)[0]
 
 
@@ -56,7 +57,7 @@ def _result(values, started):
         where = f"{error.filename}: " if error.filename else ""
         return STATUS_NODE, f"error: {where}{error.strerror}"
     except KeyboardInterrupt:
-        return 128 + signal.SIGINT, "interrupted"
+        return STATUS_INTERRUPTED, "interrupted"
 
 
 def _report_end(result):

@@ -9,10 +9,10 @@ from slim_data.common.closed_output import ending_with_its_reader
 from terngrad_tf.bin.command import config_file
 from terngrad_tf.bin.command.commands import ALL, COMMANDS, EXPERIMENTS, find
 from terngrad_tf.common.arguments import did_you_mean, shown
+from terngrad_tf.common.last_line import STATUS_INTERRUPTED
 from terngrad_tf.version import __version__
 
 STATUS_ERROR = 2
-STATUS_INTERRUPTED = 130  # the shells' convention
 
 
 def main(argv: Sequence[str]) -> int:

@@ -6,12 +6,16 @@ import sys
 from collections.abc import Iterator
 
 from terngrad_tf.common import messages
-from terngrad_tf.common.last_line import is_interrupt, one_line, write_last_line
+from terngrad_tf.common.last_line import (
+    STATUS_INTERRUPTED,
+    is_interrupt,
+    one_line,
+    write_last_line,
+)
 from terngrad_tf.distribute.cluster import rendezvous
 from terngrad_tf.distribute.communication import endings, peers
 
 STATUS_PEER = 3
-STATUS_INTERRUPTED = 130
 
 
 @contextlib.contextmanager
