@@ -7,7 +7,7 @@ Example:
 The result in --train_dir is a run like others for evaluation programs and `subspace_train`.
 """
 
-from terngrad_tf.bin.common import experiments, flags, train_flags
+from terngrad_tf.bin.common import flags, program, train_flags
 from terngrad_tf.phase_2.snapshot_average_config import AverageConfig
 from terngrad_tf.training.configs.config import name_of, options
 from terngrad_tf.training.configs.model_config import ModelConfig
@@ -58,7 +58,7 @@ def _average(values):
     print(f"Checkpoint: {checkpoint}", flush=True)
 
 
-PROGRAM = experiments.Program(
+PROGRAM = program.Program(
     "Averages the weight snapshots of a run, and evaluates the mean beside the run's own weights.",
     _define,
     _average,

@@ -5,7 +5,7 @@ Example:
     python -m terngrad_tf.bin.export --checkpoint_dir /tmp/run --output /tmp/lenet
 """
 
-from terngrad_tf.bin.common import experiments, flags, train_flags
+from terngrad_tf.bin.common import flags, program, train_flags
 from terngrad_tf.training.configs.export_config import ExportConfig
 
 
@@ -21,7 +21,7 @@ def _export(values):
     exporting.export(flags.config_of(values, ExportConfig))
 
 
-PROGRAM = experiments.Program(
+PROGRAM = program.Program(
     "Writes the network of a run as a .keras file or as a SavedModel.", _define, _export
 )
 define_flags, main, run = PROGRAM.define_flags, PROGRAM.main, PROGRAM.run

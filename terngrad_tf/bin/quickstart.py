@@ -7,17 +7,14 @@ Example:
 import contextlib
 import io
 import pathlib
-from collections.abc import Sequence
 from typing import Any
-
-from absl.flags import FlagValues
 
 from slim_data.common.extras import check_installed
 from terngrad_tf.bin.common import flags, program, run_reports
 from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.config import Config, configuration, option
 
-DESCRIPTION = (
+_DESCRIPTION = (
     "Trains LeNet on handwritten digits by several replicas, once with ternary and once "
     "with float gradients, then continues in the subspace of the ternary run's weight snapshots, "
     "and compares test accuracy and bytes sent."
@@ -76,14 +73,8 @@ class QuickstartConfig(Config):
     seed: int = option(1, "Fixes weights, data order, rounding.", checks.SEED)
 
 
-def define_flags(values: FlagValues) -> None:
-    """Defines the program's flags."""
+def _define(values):
     flags.define(values, QuickstartConfig)
-
-
-def main(argv: Sequence[str], **options: Any) -> int:
-    """Runs the program; `argv` starts with its name. Returns the exit status."""
-    return program.run_program(DESCRIPTION, define_flags, _main, argv, **options)
 
 
 def _main(values):
@@ -316,10 +307,8 @@ def _say(text):
         log(text.strip())
 
 
-def run() -> None:
-    """Entry point of the console command."""
-    program.run_and_exit(main)
-
+PROGRAM = program.Program(_DESCRIPTION, _define, _main)
+define_flags, main, run = PROGRAM.define_flags, PROGRAM.main, PROGRAM.run
 
 if __name__ == "__main__":
     run()

@@ -5,16 +5,12 @@ Example:
 """
 
 import os
-from collections.abc import Sequence
-from typing import Any
-
-from absl.flags import FlagValues
 
 from terngrad_tf.bin.common import flags, program, run_reports
 from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.config import Config, configuration, option
 
-DESCRIPTION = (
+_DESCRIPTION = (
     "terngrad report RUN [RUN...] --output FILE writes a report of runs, each the --train_dir of "
     "one, as an HTML file that needs no network: configuration, curves, bytes, times, codes, "
     "checkpoints, commands. Several runs are compared."
@@ -35,14 +31,8 @@ class ReportConfig(Config):
     )
 
 
-def define_flags(values: FlagValues) -> None:
-    """Defines the program's flags."""
+def _define(values):
     flags.define(values, ReportConfig)
-
-
-def main(argv: Sequence[str], **options: Any) -> int:
-    """Runs the program; `argv` starts with its name. Returns the exit status."""
-    return program.run_program(DESCRIPTION, define_flags, _main, argv, takes_words=True, **options)
 
 
 def _main(values, folders):
@@ -64,10 +54,8 @@ def _main(values, folders):
     print(f"Report: {path}")
 
 
-def run() -> None:
-    """Entry point of the console command."""
-    program.run_and_exit(main)
-
+PROGRAM = program.Program(_DESCRIPTION, _define, _main, takes_words=True)
+define_flags, main, run = PROGRAM.define_flags, PROGRAM.main, PROGRAM.run
 
 if __name__ == "__main__":
     run()

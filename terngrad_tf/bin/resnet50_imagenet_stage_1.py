@@ -13,8 +13,8 @@ Slurm or TF_CONFIG. Only the chief needs --train_dir, and evaluates.
 
 from terngrad_tf.bin.common import (
     cluster_flags,
-    experiments,
     flags,
+    program,
     run_reports,
     tf1_flags,
     train_flags,
@@ -66,7 +66,7 @@ def _train(values):
         run_reports.write_beside(config.train_dir)
 
 
-PROGRAM = experiments.Program(
+PROGRAM = program.Program(
     "First phase of dimension-reduction training: trains a network and keeps weight snapshots.",
     _define,
     _train,

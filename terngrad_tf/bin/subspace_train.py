@@ -9,7 +9,7 @@ Slurm or TF_CONFIG. Only the chief needs folders besides the data's, evaluates a
 """
 
 from slim_data.common.extras import check_installed
-from terngrad_tf.bin.common import cluster_flags, experiments, flags, run_reports, train_flags
+from terngrad_tf.bin.common import cluster_flags, flags, program, run_reports, train_flags
 from terngrad_tf.phase_2.config import SubspaceConfig
 from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.config import (
@@ -101,7 +101,7 @@ def _train(values):
     run_reports.write_beside(config.train_dir)
 
 
-PROGRAM = experiments.Program(
+PROGRAM = program.Program(
     "Trains a network in the subspace that its earlier weights span, by P-BFGS or P-SGD.",
     _define,
     _train,

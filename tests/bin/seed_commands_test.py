@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from terngrad_tf.bin.common import distributed_flags, experiments, program, tf1_flags
+from terngrad_tf.bin.common import distributed_flags, experiments, flags, program, tf1_flags
 from terngrad_tf.training.storage import run_folder
 from tests import inception_graph
 from tests.bin import samples
@@ -239,7 +239,7 @@ class SeedCommandsTest(tf.test.TestCase):
         told = []
 
         def parsed(values):
-            cluster = distributed_flags.cluster(values)
+            cluster = flags.config_of(values, distributed_flags.DistributedFlags).resolver()
             told.append(distributed_flags.log_lines(values, cluster))
 
         for name, arguments in lines:

@@ -43,7 +43,7 @@ def validate_training(values):
 
 
 def validate_distributed(values):
-    cluster = distributed_flags.cluster(values)
+    cluster = flags.config_of(values, distributed_flags.DistributedFlags).resolver()
     if values.async_training:
         distributed_flags.async_config(values)
     else:

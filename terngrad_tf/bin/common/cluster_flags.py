@@ -1,9 +1,10 @@
 """Flags for a process's place in a cluster, and the cluster that they describe."""
 
+import contextlib
 import typing
 from typing import Any
 
-from absl.flags import FlagValues
+from absl.flags import DEFINE_integer, FlagValues
 
 from terngrad_tf.bin.common import flags
 from terngrad_tf.training.configs import checks
@@ -65,22 +66,14 @@ class ClusterFlags(Config):
 
         token = None
         if self.token_file:
-            with as_user_error():
-                try:
-                    token = tokens.token_from_file(self.token_file)
-                except OSError as error:
-                    raise ValueError(
-                        "`token_file` must be a file that can be read. "
-                        f"Received: token_file={self.token_file!r} ({error.strerror})"
-                    ) from error
+            with _reading("token_file", self.token_file):
+                token = tokens.token_from_file(self.token_file)
         return {"start_timeout": self.start_timeout, "token": token}
 
     def resolver(
         self, job_name: str = WORKER, ps_hosts: str = ""
     ) -> "tf.distribute.cluster_resolver.ClusterResolver | None":
         """Returns the resolver of the cluster in flags or `TF_CONFIG`, or None."""
-        import tensorflow as tf
-
         from terngrad_tf import distribute
 
         given = [name for name in SOURCES if getattr(self, name)]
@@ -94,52 +87,63 @@ class ClusterFlags(Config):
                 f"`job_name` must be {WORKER} if `worker_hosts` is not given. "
                 f"Received: job_name={job_name!r}"
             )
+        if self.rank_table_file:
+            with _reading("rank_table_file", self.rank_table_file):
+                return distribute.cluster_from_rank_table(
+                    self.rank_table_file, self.rank_id, port=self.port
+                )
         with as_user_error():
-            try:
-                if self.worker_hosts:
-                    return distribute.cluster_from_hosts(
-                        worker_hosts=self.worker_hosts,
-                        job_name=job_name,
-                        task_id=self.task_id,
-                        ps_hosts=ps_hosts,
-                    )
-                if self.rank_table_file:
-                    return distribute.cluster_from_rank_table(
-                        self.rank_table_file, self.rank_id, port=self.port
-                    )
-                if self.slurm:
-                    # srun assigns GPUs, possibly none; by default, the resolver would count
-                    # them with nvidia-smi.
-                    return tf.distribute.cluster_resolver.SlurmClusterResolver(
-                        port_base=self.port,
-                        gpus_per_node=_MANY,
-                        gpus_per_task=1,
-                        auto_set_gpu=False,
-                    )
-            except OSError as error:
-                raise ValueError(
-                    "`rank_table_file` must be a file that can be read. Received: "
-                    f"rank_table_file={self.rank_table_file!r} ({error.strerror})"
-                ) from error
-            except RuntimeError as error:  # missing variables of Slurm
-                raise ValueError(str(error)) from error
-        with as_user_error():
+            if self.worker_hosts:
+                return distribute.cluster_from_hosts(
+                    worker_hosts=self.worker_hosts,
+                    job_name=job_name,
+                    task_id=self.task_id,
+                    ps_hosts=ps_hosts,
+                )
+            if self.slurm:
+                return _slurm_resolver(self.port)
             resolver = distribute.cluster_from_tf_config()
         return resolver if resolver.cluster_spec().as_dict() else None
+
+
+@contextlib.contextmanager
+def _reading(name, path):
+    """Turns errors in the file that a flag names into UserErrors."""
+    with as_user_error():
+        try:
+            yield
+        except OSError as error:
+            raise UserError(
+                f"`{name}` must be a file that can be read. "
+                f"Received: {name}={path!r} ({error.strerror})"
+            ) from error
+
+
+def _slurm_resolver(port):
+    import tensorflow as tf
+
+    try:
+        # srun assigns GPUs, possibly none; by default, the resolver would count them with
+        # nvidia-smi.
+        return tf.distribute.cluster_resolver.SlurmClusterResolver(
+            port_base=port, gpus_per_node=_MANY, gpus_per_task=1, auto_set_gpu=False
+        )
+    except RuntimeError as error:  # missing variables of Slurm
+        raise ValueError(str(error)) from error
 
 
 def define(values: FlagValues, kind: type[ClusterFlags] = ClusterFlags) -> None:
     """Defines the flags of `kind` and --max_restarts."""
     flags.define(values, kind)
-    # Checked here: needed before any configuration exists.
-    flags.define_within(
-        values,
+    # absl checks the number, which is needed before any configuration exists.
+    DEFINE_integer(
         "max_restarts",
         0,
         "Total number of restarts after the process is killed or loses another worker; it resumes "
         "from the last checkpoint. Give it to all workers. 0: never.",
-        0,
-        10**6,
+        flag_values=values,
+        lower_bound=0,
+        upper_bound=10**6,
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from absl.flags import FlagValues
 
-from terngrad_tf.bin.common import cluster_flags, flags, tf1_flags, train_flags
+from terngrad_tf.bin.common import cluster_flags, tf1_flags, train_flags
 from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.config import configuration, harmless, option
 from terngrad_tf.training.configs.run_config import TrainConfig
@@ -117,36 +117,31 @@ class DistributedFlags(cluster_flags.ClusterFlags):
             )
         return found
 
+    def join(
+        self, cluster: "tf.distribute.cluster_resolver.ClusterResolver", config: TrainConfig
+    ) -> "Membership | None":
+        """Waits for workers that come and go; returns those that train, None without --min_workers.
 
-def join(
-    values: FlagValues,
-    cluster: "tf.distribute.cluster_resolver.ClusterResolver",
-    config: TrainConfig,
-) -> "Membership | None":
-    """Waits for workers that come and go, and returns those that train; None without --min_workers.
+        Raises:
+            PeerError: too few workers are present, or their programs differ.
+        """
+        if not self.min_workers:
+            return None
+        from terngrad_tf.distribute import join_cluster
+        from terngrad_tf.training.storage import checkpoints
 
-    Raises:
-        PeerError: too few workers are present, or their programs differ.
-    """
-    own = flags.config_of(values, DistributedFlags)
-    if not own.min_workers:
-        return None
-    from terngrad_tf.distribute import join_cluster
-    from terngrad_tf.training.storage import checkpoints
-
-    train_dir = config.train_dir
-    no_folder = FileExistsError, NotADirectoryError, PermissionError
-    with writing_into("train_dir", train_dir, no_folder), as_user_error():
-        return join_cluster(
-            cluster,
-            train_dir,
-            lambda: checkpoints.newest_step(train_dir),
-            min_workers=own.min_workers,
-            num_copies=own.replicate_checkpoints,
-            join_timeout=own.join_timeout,
-            options=config.values("shared"),
-            **own.arguments(),
-        )
+        no_folder = FileExistsError, NotADirectoryError, PermissionError
+        with writing_into("train_dir", config.train_dir, no_folder), as_user_error():
+            return join_cluster(
+                cluster,
+                config.train_dir,
+                lambda: checkpoints.newest_step(config.train_dir),
+                min_workers=self.min_workers,
+                num_copies=self.replicate_checkpoints,
+                join_timeout=self.join_timeout,
+                options=config.values("shared"),
+                **self.arguments(),
+            )
 
 
 def define(values: FlagValues, **defaults: Any) -> None:
@@ -154,16 +149,6 @@ def define(values: FlagValues, **defaults: Any) -> None:
     omit = ("epochs", "save_epochs", "save_iter")
     train_flags.define(values, omit=omit, texts=_TEXTS, **{**_DEFAULTS, **defaults})
     cluster_flags.define(values, DistributedFlags)
-
-
-def arguments(values: FlagValues) -> dict[str, Any]:
-    """Returns the results of `DistributedFlags.arguments`."""
-    return flags.config_of(values, DistributedFlags).arguments()
-
-
-def cluster(values: FlagValues) -> "tf.distribute.cluster_resolver.ClusterResolver":
-    """Returns the result of `DistributedFlags.resolver`."""
-    return flags.config_of(values, DistributedFlags).resolver()
 
 
 def log_lines(

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import os
 import sys
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from terngrad_tf.bin.common import (
@@ -36,40 +35,20 @@ EXPERIMENTS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Program:
-    """A command-line program; `module`: see `program.run_program`."""
-
-    description: str
-    define_flags: Callable[..., None]
-    body: Callable[..., object]
-    module: str | None = None
-
-    def main(self, argv: Sequence[str], **options: Any) -> int:
-        """Runs the program; `argv` starts with its name. Returns the exit status."""
-        return program.run_program(
-            self.description, self.define_flags, self.body, argv, self.module, **options
-        )
-
-    def run(self) -> None:
-        """Entry point of the console command."""
-        program.run_and_exit(self.main)
-
-
-def training(dataset_name: str) -> Program:
+def training(dataset_name: str) -> program.Program:
     """Returns the program that trains on a data set, one of `EXPERIMENTS`."""
     experiment = EXPERIMENTS[dataset_name]
-    return Program(
+    return program.Program(
         f"Trains a network on {experiment.title} images with ternary or float gradients.",
         functools.partial(train_flags.define, dataset_name=dataset_name, net=experiment.net),
         _train,
     )
 
 
-def distributed_training(dataset_name: str) -> Program:
+def distributed_training(dataset_name: str) -> program.Program:
     """Returns the program that trains with a process on each of several hosts."""
     experiment = EXPERIMENTS[dataset_name]
-    return Program(
+    return program.Program(
         f"Trains a network on {experiment.title} images with a process on each of several hosts.",
         functools.partial(distributed_flags.define, dataset_name=dataset_name, net=experiment.net),
         _train_distributed,
@@ -77,9 +56,9 @@ def distributed_training(dataset_name: str) -> Program:
     )
 
 
-def evaluation(dataset_name: str) -> Program:
+def evaluation(dataset_name: str) -> program.Program:
     """Returns the program that evaluates runs on a data set, one of `EXPERIMENTS`."""
-    return Program(
+    return program.Program(
         f"Evaluates the checkpoints of a run of {dataset_name}_train, once or as they appear.",
         functools.partial(_define_evaluation, subset=EXPERIMENTS[dataset_name].eval_subset),
         _evaluate,
@@ -112,10 +91,11 @@ def _train_distributed(values):
     from terngrad_tf.training.log import log
 
     tf1_flags.log_device_placement(values)
-    cluster = distributed_flags.cluster(values)
+    own = flags.config_of(values, distributed_flags.DistributedFlags)
+    cluster = own.resolver()
     for line in distributed_flags.log_lines(values, cluster):
         log(line)
-    meeting = distributed_flags.arguments(values)
+    meeting = own.arguments()
     if values.async_training:
         try:
             if cluster.task_type == "ps":
@@ -135,7 +115,7 @@ def _train_distributed(values):
         )
         return
     config, cluster = distributed_flags.sync_config(values, cluster)
-    membership = distributed_flags.join(values, cluster, config)
+    membership = own.join(cluster, config)
     if membership is not None:
         log(membership.describe())
     result = training.train(config, membership, cluster_resolver=cluster, **meeting)

@@ -1,11 +1,13 @@
 """Parses flags, reports errors and ends, for each program."""
 
 import contextlib
+import dataclasses
+import importlib
 import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from absl import flags
 
@@ -15,16 +17,54 @@ from slim_data.common.captured_stderr import capture_stderr
 from slim_data.common.closed_output import ending_with_its_reader
 from slim_data.common.uncollected import without_collections
 from terngrad_tf.common import files, messages, preemption
-from terngrad_tf.common.last_line import flush_or_drop, is_interrupt, one_line, write_last_line
+from terngrad_tf.common.last_line import (
+    STATUS_INTERRUPTED,
+    flush_or_drop,
+    is_interrupt,
+    one_line,
+    write_last_line,
+)
 from terngrad_tf.common.terminal import wrapped
 from terngrad_tf.launcher import supervisor
+from terngrad_tf.training.errors import DivergedError, UserError, write_failure
 from terngrad_tf.version import __version__
 
 STATUS_DIVERGED = 1
 STATUS_ERROR = 2
 STATUS_PEER = 3
 STATUS_DISK = 4
-STATUS_INTERRUPTED = 130
+_GOES_ON = "the same command goes on"
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A command-line program; for its parts, see `run_program`."""
+
+    description: str
+    define_flags: Callable[..., None]
+    body: Callable[..., object]
+    module: str | None = None
+    takes_words: bool = False
+
+    def main(self, argv: Sequence[str], **options: Any) -> int:
+        """Runs the program; `argv` starts with its name. Returns the exit status."""
+        return run_program(
+            self.description,
+            self.define_flags,
+            self.body,
+            argv,
+            self.module,
+            takes_words=self.takes_words,
+            **options,
+        )
+
+    def run(self) -> NoReturn:
+        """Entry point of the console command: ends this process with the status of the program."""
+        with ending_with_its_reader():
+            status = self.main(sys.argv, report=write_last_line)
+        flush_or_drop(sys.stdout)
+        flush_or_drop(sys.stderr)
+        sys.exit(status)
 
 
 def _print_error(line):
@@ -75,19 +115,12 @@ def run_program(
     _define_help(values)
     try:
         _check_arguments(argv[1:])
-        rest = values(legacy_flags.rewrite(argv, values))[1:]
-        if rest and not takes_words:
-            raise flags.Error(f"flags start with --. Received: {rest[0]!r}")
+        words = values(legacy_flags.rewrite(argv, values))[1:]
+        if words and not takes_words:
+            raise flags.Error(f"flags start with --. Received: {words[0]!r}")
     except (flags.Error, ValueError) as error:  # such as a --flagfile that is no text
         return fail(error, STATUS_ERROR)
-    if values.help or values.helpshort or values.helpfull:
-        print(f"{name}: {description}\n\nFlags:\n{values.get_help()}")
-        return 0
-    if values.helpxml:
-        values.write_help_in_xml_format(sys.stdout)
-        return 0
-    if values.version:
-        print(f"{name} {__version__}")
+    if _has_told(name, description, values):
         return 0
     restarts = values.max_restarts if module is not None else 0
     if restarts and not supervisor.may_fork():
@@ -96,35 +129,42 @@ def run_program(
     # Overrides the user's setting.
     os.environ["KERAS_BACKEND"] = "tensorflow"
     try:
-        # Imported here: --help and a mistyped flag do not load TensorFlow.
+        # Not before: --help and a mistyped flag do not load TensorFlow.
         with capture_stderr(), without_collections():
-            from terngrad_tf.distribute import NewcomersError, PeerError
-            from terngrad_tf.training.errors import DivergedError, UserError, write_failure
-        if restarts:
-            status = _supervise(name, None, restarts)
-            if status is not None:
-                return status
+            importlib.import_module("terngrad_tf.distribute")
+        if restarts and (status := _supervise(name, None, restarts)) is not None:
+            return status
         try:
-            main(values, rest) if takes_words else main(values)
-        except (UserError, DataError) as error:
-            return fail(error, STATUS_ERROR)
-        except DivergedError as error:
-            return fail(error, STATUS_DIVERGED)
-        except preemption.PreemptedError as error:
-            return fail(f"{error}; the same command goes on", preemption.STATUS)
-        except NewcomersError as error:
-            return fail(f"{error}; the same command goes on", supervisor.STATUS_NEWCOMERS)
-        except PeerError as error:
-            return fail(error, STATUS_PEER)
+            main(values, words) if takes_words else main(values)
         except Exception as error:
-            if line := write_failure(error):
-                return fail(f"{line}; the same command goes on", STATUS_DISK)
-            if not is_interrupt(error):
+            found = _line_and_status(error)
+            if found is None:
                 raise
-            raise KeyboardInterrupt from error
+            return fail(*found)
     except KeyboardInterrupt:
-        return fail("interrupted; the same command goes on", STATUS_INTERRUPTED)
+        return fail(f"interrupted; {_GOES_ON}", STATUS_INTERRUPTED)
     return 0
+
+
+def _line_and_status(error):
+    """Returns the line and the exit status for an error of a program, or None for a bug."""
+    from terngrad_tf.distribute import NewcomersError, PeerError
+
+    if isinstance(error, (UserError, DataError)):
+        return error, STATUS_ERROR
+    if isinstance(error, DivergedError):
+        return error, STATUS_DIVERGED
+    if isinstance(error, preemption.PreemptedError):
+        return f"{error}; {_GOES_ON}", preemption.STATUS
+    if isinstance(error, NewcomersError):
+        return f"{error}; {_GOES_ON}", supervisor.STATUS_NEWCOMERS
+    if isinstance(error, PeerError):
+        return error, STATUS_PEER
+    if line := write_failure(error):
+        return f"{line}; {_GOES_ON}", STATUS_DISK
+    if is_interrupt(error):
+        return f"interrupted; {_GOES_ON}", STATUS_INTERRUPTED
+    return None
 
 
 def _supervise(name, command, max_restarts):
@@ -142,15 +182,6 @@ def _supervise(name, command, max_restarts):
     )
 
 
-def run_and_exit(main: Callable[..., int]) -> NoReturn:
-    """Ends this process with the status of its program, for a console command."""
-    with ending_with_its_reader():
-        status = main(sys.argv, report=write_last_line)
-    flush_or_drop(sys.stdout)
-    flush_or_drop(sys.stderr)
-    sys.exit(status)
-
-
 def _define_help(values):
     """Defines the flags of all programs built on absl."""
     flags.DEFINE_bool("help", False, "Show this text.", short_name="h", flag_values=values)
@@ -161,6 +192,19 @@ def _define_help(values):
         ("version", "Show the version."),
     ):
         flags.DEFINE_bool(name, False, text, flag_values=values)
+
+
+def _has_told(name, description, values):
+    """Prints the help or the version if the flags ask for one; returns whether they do."""
+    if values.help or values.helpshort or values.helpfull:
+        print(f"{name}: {description}\n\nFlags:\n{values.get_help()}")
+    elif values.helpxml:
+        values.write_help_in_xml_format(sys.stdout)
+    elif values.version:
+        print(f"{name} {__version__}")
+    else:
+        return False
+    return True
 
 
 def _check_arguments(arguments):

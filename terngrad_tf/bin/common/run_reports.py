@@ -18,9 +18,6 @@ if typing.TYPE_CHECKING:
 
 
 FILE = "report.html"
-# Data sets with own programs, which differ in defaults only.
-_OWN_PROGRAMS = ("mnist", "cifar10", "imagenet", "flowers")
-_CLUSTER_PROGRAMS = ("mnist", "cifar10", "imagenet")
 _CLUSTER = ["--worker_hosts=HOST:PORT,HOST:PORT", "--task_id=NUMBER"]
 
 
@@ -39,7 +36,6 @@ def next_steps(run: RunData) -> dict[str, str]:
     from terngrad_tf.training.storage import run_folder
 
     dataset, folder = run.identity["dataset_name"], str(run.folder.absolute())
-    program = f"{dataset if dataset in _OWN_PROGRAMS else 'mnist'}_eval"
     evaluation = {
         "data_dir": run_folder.data_dir_of(run.description) or "DATA_DIR",
         "checkpoint_dir": folder,
@@ -48,7 +44,7 @@ def next_steps(run: RunData) -> dict[str, str]:
     }
     return {
         **_resume(run, folder),
-        "Evaluate": _command(program, evaluation, "--run_once"),
+        "Evaluate": _command(_program(dataset, "eval"), evaluation, "--run_once"),
         "Export": _command("export", {"checkpoint_dir": folder, "output": f"{folder}.keras"}),
     }
 
@@ -66,14 +62,10 @@ def _resume(run, folder):
         places = _CLUSTER
     if run.is_phase_2:
         name = "subspace_train"
-    elif places:
-        own = dataset if dataset in _CLUSTER_PROGRAMS else "mnist"
-        name = f"{own}_distributed_train"
-        if "--async_training" not in places:
-            options["batch_size"] //= num_hosts  # the flag is per process
     else:
-        own = dataset if dataset in _OWN_PROGRAMS else "mnist"
-        name = f"{own}_train"
+        name = _program(dataset, "distributed_train" if places else "train")
+        if places and "--async_training" not in places:
+            options["batch_size"] //= num_hosts  # the flag is per process
     values = flags.FlagValues()
     importlib.import_module(ALL[name].module).define_flags(values)
     given = {
@@ -85,6 +77,12 @@ def _resume(run, folder):
     command, folder = _command(name, given, *places), run.description.get("working_folder")
     # Paths may be relative.
     return {title: f"cd {shlex.quote(folder)}\n{command}" if folder else command}
+
+
+def _program(dataset, kind):
+    """Returns a data set's own program, which differs from others in defaults only, or MNIST's."""
+    name = f"{dataset}_{kind}"
+    return name if name in ALL else f"mnist_{kind}"
 
 
 def _command(program, options, *more):

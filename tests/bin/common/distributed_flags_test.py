@@ -12,7 +12,7 @@ from absl import flags as absl_flags
 from slim_data.cli import legacy_flags
 from terngrad_tf import training
 from terngrad_tf.bin import cifar10_distributed_train, cifar10_train, mnist_distributed_train
-from terngrad_tf.bin.common import distributed_flags, tf1_flags
+from terngrad_tf.bin.common import distributed_flags, flags, tf1_flags
 from tests.bin import samples
 
 HOSTS = ("--worker_hosts", "a:1,b:1,c:1")
@@ -45,11 +45,16 @@ def parse(*arguments):
     return values
 
 
+def own(values):
+    """Returns the `DistributedFlags` of parsed flags."""
+    return flags.config_of(values, distributed_flags.DistributedFlags)
+
+
 def cluster(*arguments, **environment):
     """Returns ({job: addresses}, own job, own index) for a command line."""
     environment = {"TF_CONFIG": "{}", **environment}
     with mock.patch.dict(os.environ, environment):
-        found = distributed_flags.cluster(parse(*arguments))
+        found = own(parse(*arguments)).resolver()
         return found.cluster_spec().as_dict(), found.task_type, found.task_id
 
 
@@ -88,9 +93,9 @@ class DistributedFlagsTest(tf.test.TestCase):
         ):
             values = parse(*HOSTS, *arguments)
             with self.assertRaisesRegex(training.UserError, rule):
-                resolver = distributed_flags.cluster(values)
-                distributed_flags.join(values, resolver, config)
-        self.assertIsNone(distributed_flags.join(parse(), None, config))
+                resolver = own(values).resolver()
+                own(values).join(resolver, config)
+        self.assertIsNone(own(parse()).join(None, config))
 
     def test_each_way_of_describing_a_cluster(self):
         path = os.path.join(self.get_temp_dir(), "table.json")
@@ -142,11 +147,11 @@ class DistributedFlagsTest(tf.test.TestCase):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
             values = parse("--token_file", path, *arguments)
-            return distributed_flags.arguments(values).get("token")
+            return own(values).arguments().get("token")
 
         secret = "a secret of the team"
         self.assertEqual(token(f"{secret}\n"), secret)
-        self.assertIsNone(distributed_flags.arguments(parse())["token"])
+        self.assertIsNone(own(parse()).arguments()["token"])
         for text in (
             "too short",
             " " * 16,
@@ -163,15 +168,15 @@ class DistributedFlagsTest(tf.test.TestCase):
             with self.assertRaisesRegex(
                 training.UserError, "`start_timeout` must be a number of at least 1 and at most"
             ):
-                distributed_flags.arguments(parse("--start_timeout", seconds))
+                own(parse("--start_timeout", seconds)).arguments()
         with self.assertRaisesRegex(training.UserError, "must not be given with async_training"):
             token(secret, "--async_training")
         with self.assertRaisesRegex(training.UserError, "`token_file` must be a file that can be"):
-            distributed_flags.arguments(parse("--token_file", "/no/such"))
+            own(parse("--token_file", "/no/such")).arguments()
 
     def test_batch_size_is_per_process_and_steps_wait_for_all(self):
         values = parse(*HOSTS, "--batch_size", 8, "--num_nodes", 2, "--save_interval_secs", 5)
-        resolver = distributed_flags.cluster(values)
+        resolver = own(values).resolver()
         options, workers = distributed_flags.sync_config(values, resolver)
         self.assertEqual((options.data.batch_size, options.cluster.num_nodes), (24, 2))
         self.assertEqual(options.checkpoints.save_interval_secs, 5)
@@ -209,12 +214,12 @@ class DistributedFlagsTest(tf.test.TestCase):
             ),
         ):
             values = parse(*HOSTS, *arguments)
-            lines = distributed_flags.log_lines(values, distributed_flags.cluster(values))
+            lines = distributed_flags.log_lines(values, own(values).resolver())
             self.assertEqual(lines[-1], f"This process is {told}")
         config = {**JOBS, "task": {"type": "worker", "index": 0}}
         with mock.patch.dict(os.environ, {"TF_CONFIG": json.dumps(config)}):
             values = parse()
-            lines = distributed_flags.log_lines(values, distributed_flags.cluster(values))
+            lines = distributed_flags.log_lines(values, own(values).resolver())
         self.assertEqual(lines[:2], ["PS hosts are: ['c:1']", "Worker hosts are: ['a:1', 'b:1']"])
         self.assertStartsWith(lines[2], "This process is worker 1 of 2; synchronous")
 

@@ -186,7 +186,7 @@ class ProgramTest(tf.test.TestCase):
         source = """if True:
             import os, threading, time
             from terngrad_tf import training
-            from terngrad_tf.bin.common import experiments
+            from terngrad_tf.bin.common import program
 
             def chatter():
                 while True:
@@ -198,7 +198,7 @@ class ProgramTest(tf.test.TestCase):
                 threading.Thread(target=chatter, daemon=True).start()
                 raise training.UserError("this is the reason")
 
-            experiments.Program("", lambda values: None, body).run()
+            program.Program("", lambda values: None, body).run()
         """
         result = subprocess.run(
             [sys.executable, "-c", source],
