@@ -188,7 +188,7 @@ class CheckTest(parameterized.TestCase, tf.test.TestCase):
             done = subprocess.run(
                 command, cwd=hosts.ROOT, capture_output=True, text=True, check=False
             )
-            self.assertEqual(done.returncode, check_command.STATUS_ERROR)
+            self.assertEqual(done.returncode, 2)
             self.assertLen(done.stderr.splitlines(), 1)
             self.assertIn(message, done.stderr)
 

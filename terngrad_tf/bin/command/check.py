@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 from slim_data.common.captured_stderr import capture_stderr
 from terngrad_tf.bin.command import remote_options
+from terngrad_tf.bin.command.parsing import fail, make_parser
 from terngrad_tf.common.arguments import shown
 from terngrad_tf.launcher import parse_hosts
 from terngrad_tf.launcher.check import check, mbit_digits
 
 PROGRAM = "terngrad check"
 STATUS_FAULT = 1
-STATUS_ERROR = 2
 _DESCRIPTION = """\
 Checks whether machines can train together: their versions, processors and clocks, the ports in
 both directions, and rate and round trip of the links between all pairs. --weights adds the expected
@@ -27,13 +27,8 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 def parser() -> argparse.ArgumentParser:
     """Returns the command's parser."""
-    result = argparse.ArgumentParser(
-        prog=PROGRAM,
-        description=_DESCRIPTION,
-        epilog="The exit status is 0, 1 if a fault was found, 2 if an option is wrong.",
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    epilog = "The exit status is 0, 1 if a fault was found, 2 if an option is wrong."
+    result = make_parser(PROGRAM, _DESCRIPTION, epilog=epilog)
     result.add_argument(
         *("-H", "--hosts"),
         required=True,
@@ -53,13 +48,12 @@ def run(arguments: Sequence[str]) -> int:
     values = parser().parse_args(arguments)
     try:
         hosts = parse_hosts(values.hosts)
-        weights = _number(values.weights)
+        weights = None if values.weights is None else _number(values.weights)
         options = remote_options.ssh_options(values)
         if not 0 < values.port < 2**16:
             raise ValueError(f"`--port` must be 1 to 65535. Received: --port={values.port}")
     except ValueError as error:
-        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
-        return STATUS_ERROR
+        return fail(PROGRAM, error)
     environment = remote_options.environment()
     found = check(hosts, values.port, values.python, options, environment, _report)
     for line in _table(found):
@@ -77,8 +71,6 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _number(text):
-    if text is None:
-        return None
     match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([KMG]?)", text)
     number = int(float(match[1]) * _UNITS[match[2]]) if match else 0
     if not 0 < number < 10**12:
@@ -104,11 +96,17 @@ def _table(found):
 
 def _steps(links, num_machines, weights):
     """Yields lines on the expected time of an exchange over the slowest link."""
-    exchange_model, link_type, job_type, share = _exchange_model()
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+    with capture_stderr():  # loads TensorFlow
+        from terngrad_tf.distribute.exchange.plan import Job
+        from terngrad_tf.distribute.exchange.wires import NONZERO_SHARE
+        from terngrad_tf.distribute.wire_selection import exchange_model
+        from terngrad_tf.distribute.wire_selection.links import Link
+
     slowest = min(link.bits_per_second for link in links)
     longest = max(link.round_trip for link in links)
-    job = job_type(num_machines, 1, ((weights,),), (), rotated=True)
-    model = exchange_model.ExchangeModel(job, link_type(8 / slowest, longest), share)
+    job = Job(num_machines, 1, ((weights,),), (), rotated=True)
+    model = exchange_model.ExchangeModel(job, Link(8 / slowest, longest), NONZERO_SHARE)
     unit = exchange_model.seconds_of_doubling()
     yield f"expected exchange of {weights:,} gradients among {num_machines} machines:"
     seconds = {mode: model.seconds(mode, unit) for mode in exchange_model.MODES}
@@ -116,15 +114,6 @@ def _steps(links, num_machines, weights):
         yield f"  {exchange_model.option_of(mode):30} {1e3 * seconds[mode]:10.1f} ms"
     quickest = min(seconds.values())
     yield f"  {'DiLoCo, an exchange in 32 steps':30} {1e3 * quickest / 32:9.1f} ms a step"
-
-
-def _exchange_model():
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
-    with capture_stderr():
-        from terngrad_tf.distribute.exchange import plan, wires
-        from terngrad_tf.distribute.wire_selection import exchange_model, links
-
-    return exchange_model, links.Link, plan.Job, wires.NONZERO_SHARE
 
 
 def _report(line):

@@ -39,38 +39,31 @@ COMMANDS = {
     "average": Command("terngrad_tf.bin.average_snapshots", "Average a run's weight snapshots."),
     "completion": _own("completion", "Complete commands and options in bash, zsh or fish."),
 }
+_DATASETS = {
+    "mnist": "MNIST, or another data set of small grey images",
+    "cifar10": "CIFAR-10",
+    "imagenet": "ImageNet, or a folder of images",
+    "flowers": "the flower photos, or a folder of images",
+}
+_TRAINING = {
+    **{f"{name}_train": f"Train on {title}." for name, title in _DATASETS.items()},
+    "mnist_distributed_train": "The same, with a process on each of several hosts.",
+    "cifar10_distributed_train": "The same, with a process on each of several hosts.",
+    "imagenet_distributed_train": "The same, with a process on each of several hosts.",
+    **{f"{name}_eval": f"Evaluate the checkpoints of {name}_train." for name in _DATASETS},
+    "resnet50_imagenet_stage_1": "Phase 1 of dimension-reduction training, on ImageNet.",
+    "subspace_train": "Phase 2: train in the subspace of a run's snapshots.",
+}
+_DATA = {
+    "build_image_data": "Convert folders of images, with a list of labels.",
+    "build_imagenet_data": "Convert ImageNet's images.",
+    "prepare_imagenet": "Unpack ImageNet's archives.",
+    "prepare_flowers": "Unpack the archive of flower photos.",
+    "find_records": "Convert a folder with train and val, unless that is done.",
+}
 EXPERIMENTS = {
-    name: Command(f"terngrad_tf.bin.{name}", text)
-    for name, text in {
-        **{
-            f"{data}_train": f"Train on {title}."
-            for data, title in (
-                ("mnist", "MNIST, or another data set of small grey images"),
-                ("cifar10", "CIFAR-10"),
-                ("imagenet", "ImageNet, or a folder of images"),
-                ("flowers", "the flower photos, or a folder of images"),
-            )
-        },
-        **{
-            f"{data}_distributed_train": "The same, with a process on each of several hosts."
-            for data in ("mnist", "cifar10", "imagenet")
-        },
-        **{
-            f"{data}_eval": f"Evaluate the checkpoints of {data}_train."
-            for data in ("mnist", "cifar10", "imagenet", "flowers")
-        },
-        "resnet50_imagenet_stage_1": "Phase 1 of dimension-reduction training, on ImageNet.",
-        "subspace_train": "Phase 2: train in the subspace of a run's snapshots.",
-    }.items()
-} | {
-    name: Command(f"slim_data.{name}", text)
-    for name, text in {
-        "build_image_data": "Convert folders of images, with a list of labels.",
-        "build_imagenet_data": "Convert ImageNet's images.",
-        "prepare_imagenet": "Unpack ImageNet's archives.",
-        "prepare_flowers": "Unpack the archive of flower photos.",
-        "find_records": "Convert a folder with train and val, unless that is done.",
-    }.items()
+    **{name: Command(f"terngrad_tf.bin.{name}", text) for name, text in _TRAINING.items()},
+    **{name: Command(f"slim_data.{name}", text) for name, text in _DATA.items()},
 }
 ALL = {**COMMANDS, **EXPERIMENTS}
 

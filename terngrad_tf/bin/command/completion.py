@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from terngrad_tf.bin.command.commands import ALL, find
 from terngrad_tf.bin.command.options import options_of
+from terngrad_tf.bin.command.parsing import make_parser
 
 PROGRAM = "terngrad completion"
 _DESCRIPTION = """\
@@ -47,13 +48,8 @@ complete -c terngrad -a '(__terngrad_words)'
 
 def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
-    result = argparse.ArgumentParser(
-        prog=PROGRAM,
-        usage=f"terngrad completion ({' | '.join(_SCRIPTS)})",
-        description=_DESCRIPTION,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    usage = f"terngrad completion ({' | '.join(_SCRIPTS)})"
+    result = make_parser(PROGRAM, _DESCRIPTION, usage=usage)
     result.add_argument("shell", choices=_SCRIPTS, help=argparse.SUPPRESS)
     return result
 

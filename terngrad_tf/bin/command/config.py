@@ -9,17 +9,16 @@ import argparse
 import ast
 import os
 import pathlib
-import sys
 from collections.abc import Sequence
 
 from terngrad_tf.bin.command import config_file
 from terngrad_tf.bin.command.commands import ALL, find
 from terngrad_tf.bin.command.options import options_of
+from terngrad_tf.bin.command.parsing import fail, make_parser
 from terngrad_tf.common import files
 from terngrad_tf.common.arguments import did_you_mean, shown
 
 PROGRAM = "terngrad config"
-STATUS_ERROR = 2
 _DESCRIPTION = """\
 Writes options of another command to terngrad.toml in this folder, in place of those that the file
 had for that command. `terngrad COMMAND` then takes them from there; what stands on the command line
@@ -32,13 +31,8 @@ wins. Without a command, checks the file and shows it.
 
 def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
-    result = argparse.ArgumentParser(
-        prog=PROGRAM,
-        usage="terngrad config [--file FILE] [COMMAND [options]]",
-        description=_DESCRIPTION,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    usage = "terngrad config [--file FILE] [COMMAND [options]]"
+    result = make_parser(PROGRAM, _DESCRIPTION, usage=usage)
     result.add_argument(
         "--file",
         type=os.path.expanduser,
@@ -58,11 +52,9 @@ def run(arguments: Sequence[str]) -> int:
         else:
             _show(values.file)
     except ValueError as error:
-        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
-        return STATUS_ERROR
+        return fail(PROGRAM, error)
     except OSError as error:
-        print(f"{PROGRAM}: error: {values.file}: {error.strerror}", file=sys.stderr)
-        return STATUS_ERROR
+        return fail(PROGRAM, f"{values.file}: {error.strerror}")
     return 0
 
 

@@ -56,16 +56,18 @@ def arguments(path: str, table: dict[str, Any], command: str) -> list[str]:
     """
     known = options_of(command) if table else {}
     words, spelled = [], {}
-    for key, value in table.items():
-        option = find_option(known, key)
-        if option is None:
-            hint = did_you_mean(key, known)
-            raise ValueError(f"{path}: [{command}] has no option {shown(key)}{hint}")
-        if option in spelled:
-            twice = f"{spelled[option]} and {key}"
-            raise ValueError(f"{path}: [{command}] must have {option.name} once. Received: {twice}")
-        spelled[option] = key
-        words += _words(path, command, option, value)
+    try:
+        for key, value in table.items():
+            option = find_option(known, key)
+            if option is None:
+                raise ValueError(f"has no option {shown(key)}{did_you_mean(key, known)}")
+            if option in spelled:
+                twice = f"{spelled[option]} and {key}"
+                raise ValueError(f"must have {option.name} once. Received: {twice}")
+            spelled[option] = key
+            words += _words(option, value)
+    except ValueError as error:
+        raise ValueError(f"{path}: [{command}] {error}") from None
     return words
 
 
@@ -74,26 +76,26 @@ def find_option(known: dict[str, Option], key: str) -> Option | None:
     return known.get(key) or known.get(key.replace("_", "-")) or known.get(key.replace("-", "_"))
 
 
-def _words(path, command, option, value):
-    if isinstance(value, bool):
-        if not option.is_switch:
-            raise ValueError(f"{path}: [{command}] {option.name} must be given a value, not a bool")
-        if value:
-            return [f"--{option.name}"]
-        return [f"--no{option.name}"] if option.can_be_off else []
+def _words(option, value):
+    """Returns the words of a command line that give an option a value of a TOML file."""
+    name = option.name
     if option.is_switch:
-        rule = f"{option.name} must be true or false. Received: {shown(value)}"
-        raise ValueError(f"{path}: [{command}] {rule}")
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} must be true or false. Received: {shown(value)}")
+        if value:
+            return [f"--{name}"]
+        return [f"--no{name}"] if option.can_be_off else []
+    if isinstance(value, bool):
+        raise ValueError(f"{name} must be given a value, not a bool")
     if isinstance(value, dict):
-        value = [f"{name}={text}" for name, text in value.items()]
         if not option.repeats:
-            rule = f"{option.name} must be one value. Received: a table"
-            raise ValueError(f"{path}: [{command}] {rule}")
-    if isinstance(value, list) and option.repeats:
-        return [f"--{option.name}={one}" for one in value]
-    if isinstance(value, list):
-        value = ",".join(map(str, value))
-    return [f"--{option.name}={value}"]
+            raise ValueError(f"{name} must be one value. Received: a table")
+        value = [f"{variable}={text}" for variable, text in value.items()]
+    if not isinstance(value, list):
+        value = [value]
+    elif not option.repeats:
+        value = [",".join(map(str, value))]
+    return [f"--{name}={one}" for one in value]
 
 
 def with_table(text: str, command: str, table: dict[str, Any]) -> str:

@@ -6,14 +6,13 @@ Example:
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 
+from terngrad_tf.bin.command.parsing import fail
 from terngrad_tf.common import messages
 from terngrad_tf.common.arguments import did_you_mean, shown
 
 PROGRAM = "terngrad explain"
-_STATUS_UNKNOWN = 2
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,8 +34,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         known = messages.messages()
     except OSError as error:
-        print(f"{PROGRAM}: error: {error.filename}: {error.strerror}", file=sys.stderr)
-        return _STATUS_UNKNOWN
+        return fail(PROGRAM, f"{error.filename}: {error.strerror}")
     if values.list:
         print("\n".join(f"{message.code}  {message.title}" for message in known.values()))
         return 0
@@ -45,7 +43,6 @@ def run(arguments: Sequence[str]) -> int:
     if found is None:
         rule = "must be a code or the text of a message" + did_you_mean(text.upper(), known)
         received = f"Received: {shown(text)}; {PROGRAM} --list prints all"
-        print(f"{PROGRAM}: error: WORDS {rule}. {received}", file=sys.stderr)
-        return _STATUS_UNKNOWN
+        return fail(PROGRAM, f"WORDS {rule}. {received}")
     print(found.plain(), end="")
     return 0

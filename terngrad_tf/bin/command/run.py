@@ -23,7 +23,6 @@ from terngrad_tf.launcher.coordinator import STATUS_NODE, STATUS_PEER, Coordinat
 from terngrad_tf.launcher.hosts import Host, consecutive_ports, parse_hosts
 from terngrad_tf.launcher.nodes import LocalNode, LostError
 from terngrad_tf.launcher.output import logs
-from terngrad_tf.launcher.tasks import PLACE
 
 PROGRAM = run_options.PROGRAM
 parser = run_options.parser
@@ -67,16 +66,13 @@ def _report_end(result):
 
 
 def _run(values, started: Callable[[], None]):
-    place = _place(values, os.environ)
+    place = _place(values)
     run_options.check(values, place is not None)
-    for flag, entries in (("--env", values.env), ("--each", values.each)):
-        if own := [name for name in map(_name_of, entries) if name in PLACE]:
-            raise ValueError(f"`{flag}` must not name {own[0]}, which terngrad run sets itself")
     devices = rank_table.read_rank_table(values.rank_table) if values.rank_table else []
     nodes = _nodes(values, devices) if place is None else []
-    each = _each(values, os.environ, devices, sum(node.slots for node in nodes))
+    each = _each(values, devices, sum(node.slots for node in nodes))
     token = _token(values)
-    plan = _plan(values, os.environ, each, token)
+    plan = _plan(values, each, token)
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(logs.Output(None if values.dry_run else values.log_dir))
 
@@ -115,7 +111,7 @@ def _run(values, started: Callable[[], None]):
                 signal.signal(number, signal.SIG_DFL)
 
 
-def _place(values, environment):
+def _place(values):
     """Returns this machine's place if each machine starts the command, else None."""
     own = (values.nodes, values.node, values.chief)
     lists = [option for option, value in run_options.places(values) if value]
@@ -126,12 +122,12 @@ def _place(values, environment):
     if lists or own == (None, None, None) and values.np is not None:
         return None
     if own == (None, None, None):
-        return batch_systems.slurm_place(environment)
+        return batch_systems.slurm_place(os.environ)
     if values.nodes is not None and values.nodes < 1:
         raise ValueError(f"`--nodes` must be a positive integer. Received: --nodes={values.nodes}")
     node = values.node
     if node is None:
-        node = batch_systems.kubernetes_node(environment, socket.gethostname())
+        node = batch_systems.kubernetes_node(os.environ, socket.gethostname())
     if values.nodes is None or node is None or values.chief is None:
         raise ValueError("`--nodes`, `--node` and `--chief` must be given together")
     if not is_address(values.chief):
@@ -145,7 +141,7 @@ def _place(values, environment):
     return batch_systems.Place(values.nodes, node, (host.strip("[]"), int(port)), name)
 
 
-def _plan(values, environment, each, token):
+def _plan(values, each, token):
     command = list(values.command)
     script = None
     try:
@@ -163,12 +159,12 @@ def _plan(values, environment, each, token):
     elif command[0].endswith(".py"):
         script = command[0]
         command = [values.python, *command]
-    passed = {k: v for k, v in environment.items() if k.startswith(_PASSED)}
+    passed = {k: v for k, v in os.environ.items() if k.startswith(_PASSED)}
     for entry in values.env:
         name, equals, value = entry.partition("=")
-        if not name or not equals and name not in environment:
+        if not name or not equals and name not in os.environ:
             raise ValueError(f"`--env` must be NAME=VALUE, or a variable set here: {shown(entry)}")
-        passed[name] = value if equals else environment[name]
+        passed[name] = value if equals else os.environ[name]
     # Lines appear when written, and apart from TensorFlow's.
     passed.setdefault("PYTHONUNBUFFERED", "1")
     passed.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -188,7 +184,7 @@ def _plan(values, environment, each, token):
     )
 
 
-def _each(values, environment, devices, num_processes):
+def _each(values, devices, num_processes):
     """Returns the variables of each worker."""
     servers = parse_addresses("--ps-hosts", values.ps_hosts)
     count = len(devices) or num_processes - len(servers)
@@ -204,14 +200,10 @@ def _each(values, environment, devices, num_processes):
                 f"`--each {name}=...` must be given once for each of the {count} workers."
                 f" Received: {len(given)} times"
             )
-    if devices and _GPUS not in {*environment, *map(_name_of, values.env)}:
+    set_for_all = {*os.environ, *(entry.partition("=")[0] for entry in values.env)}
+    if devices and _GPUS not in set_for_all:
         found.setdefault(_GPUS, [str(device.device_id) for device in devices])
     return [{name: given[i] for name, given in found.items()} for i in range(count)]
-
-
-def _name_of(entry):
-    """Returns the name of a variable given as NAME or NAME=VALUE."""
-    return entry.partition("=")[0]
 
 
 def _token(values):

@@ -4,6 +4,8 @@ import argparse
 import os
 
 from terngrad_tf.bin.command import remote_options
+from terngrad_tf.bin.command.parsing import make_parser
+from terngrad_tf.launcher.tasks import PLACE
 
 PROGRAM = "terngrad run"
 # Queues wait no longer than 292 years.
@@ -39,14 +41,8 @@ ended it; 2 if a machine cannot be used or an option is wrong; 130 after Ctrl-C.
 
 def parser() -> argparse.ArgumentParser:
     """Returns the command's parser."""
-    result = argparse.ArgumentParser(
-        prog=PROGRAM,
-        usage="terngrad run [options] (script.py | -m module | program) [arguments]",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    usage = "terngrad run [options] (script.py | -m module | program) [arguments]"
+    result = make_parser(PROGRAM, _DESCRIPTION, usage=usage, epilog=_EPILOG)
     _add_places(result.add_argument_group("where the processes run"))
     _add_program(result.add_argument_group("what they run"))
     _add_manner(result.add_argument_group("how they run"))
@@ -212,16 +208,16 @@ def check(values: argparse.Namespace, is_by_hand: bool) -> None:
             raise ValueError(f"`{flag}` must not be empty. Received: ''")
     if values.np is not None and values.np < 1:
         raise ValueError(f"`-np` must be a positive integer. Received: -np={values.np}")
-    for name in ("max_restarts", "min_workers"):
-        if getattr(values, name) < 0:
-            flag = name.replace("_", "-")
-            value = getattr(values, name)
-            raise ValueError(f"`--{flag}` must be 0 or more. Received: --{flag}={value}")
-    for name in ("start_timeout", "grace"):
-        if not 0 < getattr(values, name) <= _MOST_SECONDS:
-            flag, value = name.replace("_", "-"), getattr(values, name)
+    for flag, number in (
+        ("--max-restarts", values.max_restarts),
+        ("--min-workers", values.min_workers),
+    ):
+        if number < 0:
+            raise ValueError(f"`{flag}` must be 0 or more. Received: {flag}={number}")
+    for flag, seconds in (("--start-timeout", values.start_timeout), ("--grace", values.grace)):
+        if not 0 < seconds <= _MOST_SECONDS:
             rule = f"positive seconds, at most {_MOST_SECONDS:,}"
-            raise ValueError(f"`--{flag}` must be {rule}. Received: --{flag}={value}")
+            raise ValueError(f"`{flag}` must be {rule}. Received: {flag}={seconds}")
     if values.min_workers and not values.max_restarts:
         raise ValueError("`--min-workers` must be given with --max-restarts, which it needs")
     for flag, value, where in (
@@ -241,5 +237,9 @@ def check(values: argparse.Namespace, is_by_hand: bool) -> None:
     if is_by_hand and (values.each or values.dry_run):
         flag = "--each" if values.each else "--dry-run"
         raise ValueError(f"`{flag}` must be given with -np, -H or --worker-hosts")
+    for flag, entries in (("--env", values.env), ("--each", values.each)):
+        for name in (entry.partition("=")[0] for entry in entries):
+            if name in PLACE:
+                raise ValueError(f"`{flag}` must not name {name}, which terngrad run sets itself")
     if "TF_CONFIG" in os.environ:
         raise ValueError("TF_CONFIG is set already; unset it, since terngrad run sets it itself")

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from slim_data.common.closed_output import ending_with_its_reader
 from terngrad_tf.bin.command import config_file
 from terngrad_tf.bin.command.commands import ALL, COMMANDS, EXPERIMENTS, find
+from terngrad_tf.bin.command.parsing import fail
 from terngrad_tf.common.arguments import did_you_mean, shown
 from terngrad_tf.common.last_line import STATUS_INTERRUPTED
 from terngrad_tf.version import __version__
-
-STATUS_ERROR = 2
 
 
 def main(argv: Sequence[str]) -> int:
@@ -20,7 +19,7 @@ def main(argv: Sequence[str]) -> int:
     words, path = list(argv[1:]) or ["--help"], config_file.path_of_folder()
     if words[0] == "--config":
         if not words[1:]:
-            return _fail("--config must be followed by a file and a command")
+            return fail("terngrad", "--config must be followed by a file and a command")
         path, words = words[1], words[2:] or ["--help"]
     name, rest = find(words)
     if name in ("-h", "--help", "help"):
@@ -31,16 +30,16 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if name not in ALL:
         hint = f"{did_you_mean(name, ALL)}; see terngrad --help"
-        return _fail(f"no command {shown(name)}{hint}")
+        return fail("terngrad", f"no command {shown(name)}{hint}")
     if path is not None and name == "config":
         rest = ["--file", path, *rest]
     elif path is not None and name not in ("completion", "explain"):
         try:
             given = config_file.arguments(path, config_file.read(path).get(name, {}), name)
         except ValueError as error:
-            return _fail(error)
+            return fail("terngrad", error)
         except OSError as error:
-            return _fail(f"{path}: {error.strerror}")
+            return fail("terngrad", f"{path}: {error.strerror}")
         if given:
             print(f"terngrad: with {shlex.join(given)} of {path}", file=sys.stderr)
         rest = [*given, *rest]
@@ -55,11 +54,6 @@ def main(argv: Sequence[str]) -> int:
     sys.argv = [f"terngrad {name}", *rest]
     program.run()
     return 0
-
-
-def _fail(reason):
-    print(f"terngrad: error: {reason}", file=sys.stderr)
-    return STATUS_ERROR
 
 
 def _help():
