@@ -5,6 +5,7 @@ Example:
 """
 
 import contextlib
+import dataclasses
 import io
 import pathlib
 from typing import Any
@@ -77,6 +78,16 @@ def _define(values):
     flags.define(values, QuickstartConfig)
 
 
+@dataclasses.dataclass
+class Results:
+    """Rows of the table, and curves by their labels: values by step, or losses by second."""
+
+    rows: list[list[str]] = dataclasses.field(default_factory=list)
+    losses: dict[str, Any] = dataclasses.field(default_factory=dict)
+    losses_over_link: dict[str, Any] = dataclasses.field(default_factory=dict)
+    accuracies: dict[str, dict[int, float]] = dataclasses.field(default_factory=dict)
+
+
 def _main(values):
     import slim_data
     from terngrad_tf.training.logs import screen
@@ -89,91 +100,80 @@ def _main(values):
     _say(f"writing scikit-learn's digits as TFRecords to {data_dir}")
     slim_data.convert(DATASET, str(data_dir), shard=True, train_shards=TRAIN_SHARDS, report=_say)
 
+    results = Results()
     with screen.show():
-        rows, pictures = _train(config, output, str(data_dir))
-    _conclude(output, rows, pictures)
+        for name, grad_bits in RUNS.items():
+            _train(config, output, name, grad_bits, results)
+        picture = _train_in_subspace(config, output, results)
+        plot = _plot(output, results)
+    _conclude(output, results.rows, {"Curves": plot, "Subspace": picture})
 
 
-def _train(config, output, data_dir):
-    """Trains and evaluates all runs; returns the table's rows and the pictures."""
+def _train(config, output, name, grad_bits, results):
+    """Trains and evaluates a run; adds to the results."""
+    import tensorflow as tf
+
     from terngrad_tf import training
     from terngrad_tf.common import tags
     from terngrad_tf.training.logs import report
 
-    rows, losses, accuracies, over_link = [], {}, {}, {}
-    for name, grad_bits in RUNS.items():
-        snapshot_steps = max(1, config.max_steps // NUM_SNAPSHOTS) if grad_bits == 1 else None
-        run = training.TrainConfig(
-            train_dir=str(output / name),
-            max_steps=config.max_steps,
-            seed=config.seed,
-            data=training.TrainingDataConfig(
-                data_dir=data_dir, dataset_name=DATASET, batch_size=config.batch_size
-            ),
-            optimizer=training.OptimizerConfig(
-                initial_learning_rate=config.learning_rate, learning_rate_decay_type="polynomial"
-            ),
-            gradients=training.GradientConfig(
-                grad_bits=grad_bits, rotate=True, quantize_logits=True
-            ),
-            checkpoints=training.CheckpointConfig(
-                save_iter=max(1, config.max_steps // NUM_CHECKPOINTS),
-                max_to_keep=NUM_CHECKPOINTS,
-                log_freq=LINE_STEPS,
-            ),
-            snapshots=training.SnapshotConfig(every_steps=snapshot_steps),
-            cluster=training.ClusterConfig(num_nodes=config.num_nodes),
-        )
-        _say(f"training LeNet by {config.num_nodes} replicas with {name} gradients")
-        training.train(run)
-        scalars = report.read_scalars(run.train_dir)
-        losses[name] = scalars[tags.CROSS_ENTROPY]
-        over_link[name] = report.seconds_on_link(scalars, config.batch_size, report.LINKS[LINK])
-        _say(f"evaluating the checkpoints of the {name} run on the test images")
-        accuracies[f"{name}, last weights"] = last = _evaluate_all(run, output / f"{name}_eval")
-        average = _evaluate_average(run, output / f"{name}_eval_average")
-        accuracies[f"{name}, moving average"] = {config.max_steps: average}
-        _say(f"accuracy: {_percent(last[max(last)])}, of averaged weights {_percent(average)}")
-        rows.append(_row(name, run.data.batch_size, scalars, last, _percent(average)))
-
-    picture = _train_in_subspace(config, output, rows, losses, accuracies)
-    plot = output / "curves.png"
-    seconds = f"seconds, with the bytes of each step at {LINK}"
-    report.plot(
-        plot,
-        {
-            f"Training over {LINK}": ("loss", "log", over_link),
-            "Training by steps": ("loss", "log", losses),
-            "Test": (
-                "accuracy / %",
-                "linear",
-                {
-                    name: {step: 100 * value for step, value in curve.items()}
-                    for name, curve in accuracies.items()
-                },
-            ),
-        },
-        x_labels={f"Training over {LINK}": seconds},
-        styles={name: _style(name) for name in (*losses, *accuracies)},
-        errors={name: _errors(curve) for name, curve in accuracies.items()},
+    snapshot_steps = max(1, config.max_steps // NUM_SNAPSHOTS) if grad_bits == 1 else None
+    run = training.TrainConfig(
+        train_dir=str(output / name),
+        max_steps=config.max_steps,
+        seed=config.seed,
+        data=training.TrainingDataConfig(
+            data_dir=str(output / "data"), dataset_name=DATASET, batch_size=config.batch_size
+        ),
+        optimizer=training.OptimizerConfig(
+            initial_learning_rate=config.learning_rate, learning_rate_decay_type="polynomial"
+        ),
+        gradients=training.GradientConfig(grad_bits=grad_bits, rotate=True, quantize_logits=True),
+        checkpoints=training.CheckpointConfig(
+            save_iter=max(1, config.max_steps // NUM_CHECKPOINTS),
+            max_to_keep=NUM_CHECKPOINTS,
+            log_freq=LINE_STEPS,
+        ),
+        snapshots=training.SnapshotConfig(every_steps=snapshot_steps),
+        cluster=training.ClusterConfig(num_nodes=config.num_nodes),
     )
-    return rows, {"Curves": plot, "Subspace": picture}
+    _say(f"training LeNet by {config.num_nodes} replicas with {name} gradients")
+    training.train(run)
+    scalars = report.read_scalars(run.train_dir)
+    _say(f"evaluating the checkpoints of the {name} run on the test images")
+    paths = tf.train.get_checkpoint_state(run.train_dir).all_model_checkpoint_paths
+    last = _evaluate(run, paths, output / f"{name}_eval")
+    averages = _evaluate(run, paths[-1:], output / f"{name}_eval_average", average=True)
+    average = _percent(averages[config.max_steps])
+    _say(f"accuracy: {_percent(last[max(last)])}, of averaged weights {average}")
+    results.rows.append(_row(name, run.data.batch_size, scalars, last, average))
+    results.losses[name] = scalars[tags.CROSS_ENTROPY]
+    results.losses_over_link[name] = report.seconds_on_link(
+        scalars, config.batch_size, report.LINKS[LINK]
+    )
+    results.accuracies[f"{name}, last weights"] = last
+    results.accuracies[f"{name}, moving average"] = averages
 
 
-def _conclude(output, rows, pictures):
-    from terngrad_tf.training.logs import report
+def _evaluate(config, paths, eval_dir, average=False):
+    """Returns the test accuracy of checkpoints by step."""
+    import tensorflow as tf
 
-    header = ["gradients", "accuracy", "averaged", "bytes/step", "fewer", *report.LINKS]
-    print(f"\n{report.table([*header, 'time'], rows)}\n\n{_EXPLANATION}\n")
-    for name, picture in pictures.items():
-        print(f"{name}: {picture}")
-    for name in (*RUNS, SUBSPACE):
-        print(f"Checkpoints: {output / name}")
-    run_reports.write_beside(output, *RUNS, SUBSPACE)
-    print(f"\n{_NEXT.format(folder=output)}")
+    from terngrad_tf.training.evaluation import final_evaluation
+
+    # TensorFlow warns about a separate reading function for each evaluation.
+    tf.get_logger().setLevel("ERROR")
+    with _quiet():
+        found = [
+            final_evaluation.evaluate_weights(
+                *(path, config.train_dir, config.data.data_dir), eval_dir=eval_dir, average=average
+            )
+            for path in paths
+        ]
+    return {result.step: result.precision_at_1 for result in found}
 
 
-def _train_in_subspace(config, output, rows, losses, accuracies):
+def _train_in_subspace(config, output, results):
     """Trains the ternary run's second phase; adds to the results and returns the picture."""
     from terngrad_tf import phase_2, training
     from terngrad_tf.common import tags
@@ -211,51 +211,40 @@ def _train_in_subspace(config, output, rows, losses, accuracies):
     first, *others = ((steps_before + one.step, one.precision_at_1) for one in figures)
     curve = dict(others)
     _say(f"accuracy: {_percent(curve[max(curve)])}")
-    rows.append(_row(SUBSPACE, run.data.batch_size, scalars, curve, "-", steps_before))
+    results.rows.append(_row(SUBSPACE, run.data.batch_size, scalars, curve, "-", steps_before))
     # Both curves begin at the initial weights; a loss belongs to the weights before its step.
-    losses[name] = {step - 1: value for step, value in scalars[tags.CROSS_ENTROPY].items()}
-    accuracies[f"{name}, last weights"] = {steps_before: first[1], **curve}
+    results.losses[name] = {step - 1: value for step, value in scalars[tags.CROSS_ENTROPY].items()}
+    results.accuracies[f"{name}, last weights"] = {steps_before: first[1], **curve}
     _say("drawing the way through the subspace")
     return subspace_picture.draw(result, evaluated)
 
 
-def _evaluate_average(config, eval_dir):
-    """Returns the test accuracy of a run's newest moving average."""
-    from terngrad_tf.training.evaluation import final_evaluation
-    from terngrad_tf.training.storage import checkpoints
+def _plot(output, results):
+    """Draws the curves; returns the picture's path."""
+    from terngrad_tf.training.logs import report
 
-    newest: Any = checkpoints.latest_checkpoint(config.train_dir)
-    with _quiet():
-        return final_evaluation.evaluate_weights(
-            *(newest, config.train_dir, config.data.data_dir), eval_dir=eval_dir, average=True
-        ).precision_at_1
-
-
-def _evaluate_all(config, eval_dir):
-    """Returns the test accuracy by step, for the last weights of all checkpoints."""
-    import tensorflow as tf
-
-    from terngrad_tf import training
-    from terngrad_tf.training.evaluation import evaluator
-    from terngrad_tf.training.storage import run_folder
-
-    # TensorFlow warns about a separate reading function for each evaluation.
-    tf.get_logger().setLevel("ERROR")
-    run: Any = run_folder.read_run(config.train_dir)
-    eval_config = training.EvalConfig(
-        checkpoint_dir=config.train_dir,
-        eval_dir=str(eval_dir),
-        restore_avg_var=False,
-        data=training.EvalDataConfig(data_dir=config.data.data_dir, batch_size=120),
-        device="/cpu:0",
+    accuracies = results.accuracies
+    over_link = f"Training over {LINK}"
+    plot = output / "curves.png"
+    report.plot(
+        plot,
+        {
+            over_link: ("loss", "log", results.losses_over_link),
+            "Training by steps": ("loss", "log", results.losses),
+            "Test": (
+                "accuracy / %",
+                "linear",
+                {
+                    name: {step: 100 * value for step, value in curve.items()}
+                    for name, curve in accuracies.items()
+                },
+            ),
+        },
+        x_labels={over_link: f"seconds, with the bytes of each step at {LINK}"},
+        styles={name: _style(name) for name in (*results.losses, *accuracies)},
+        errors={name: _errors(curve) for name, curve in accuracies.items()},
     )
-    state = tf.train.get_checkpoint_state(config.train_dir)
-    with _quiet():
-        results = [
-            evaluator.evaluate_checkpoint(path, run, eval_config)
-            for path in state.all_model_checkpoint_paths
-        ]
-    return {result.step: result.precision_at_1 for result in results}
+    return plot
 
 
 def _row(name, batch_size, scalars, accuracy, average, steps_before=0):
@@ -291,6 +280,19 @@ def _errors(curve):
 
     number = slim_data.info(DATASET).splits["test"]
     return {step: 100 * (p * (1 - p) / number) ** 0.5 for step, p in curve.items()}
+
+
+def _conclude(output, rows, pictures):
+    from terngrad_tf.training.logs import report
+
+    header = ["gradients", "accuracy", "averaged", "bytes/step", "fewer", *report.LINKS]
+    print(f"\n{report.table([*header, 'time'], rows)}\n\n{_EXPLANATION}\n")
+    for name, picture in pictures.items():
+        print(f"{name}: {picture}")
+    for name in (*RUNS, SUBSPACE):
+        print(f"Checkpoints: {output / name}")
+    run_reports.write_beside(output, *RUNS, SUBSPACE)
+    print(f"\n{_NEXT.format(folder=output)}")
 
 
 @contextlib.contextmanager
