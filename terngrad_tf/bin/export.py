@@ -6,7 +6,7 @@ Example:
 """
 
 from terngrad_tf.bin.common import flags, program, train_flags
-from terngrad_tf.training.configs.export_config import ExportConfig
+from terngrad_tf.training.configs.eval_config import ExportConfig
 
 
 def _define(values):

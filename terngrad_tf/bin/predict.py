@@ -5,7 +5,7 @@ Example:
 """
 
 from terngrad_tf.bin.common import flags, program, train_flags
-from terngrad_tf.training.configs.predict_config import PredictConfig
+from terngrad_tf.training.configs.eval_config import PredictConfig
 
 _DESCRIPTION = (
     "terngrad predict --checkpoint_dir RUN IMAGE [IMAGE...] tells the likeliest classes of images, "

@@ -7,12 +7,20 @@ import pathlib
 import re
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 from slim_data.common.errors import DISK_ERRORS
+from terngrad_tf.common.arguments import shown
 
 
 class UserError(ValueError):
     """A wrong argument, folder or file; the one-line message says what to change."""
+
+
+def require(condition: Any, name: str, rule: str, value: object) -> None:
+    """Like `terngrad_tf.common.arguments.check`, but raises UserError."""
+    if not condition:
+        raise UserError(f"`{name}` {rule}. Received: {name}={shown(value)}")
 
 
 class DivergedError(RuntimeError):

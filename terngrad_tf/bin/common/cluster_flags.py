@@ -4,12 +4,12 @@ import contextlib
 import typing
 from typing import Any
 
-from absl.flags import DEFINE_integer, FlagValues
+from absl.flags import FlagValues
 
 from terngrad_tf.bin.common import flags
 from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.config import Config, configuration, harmless, option
-from terngrad_tf.training.errors import UserError, as_user_error
+from terngrad_tf.training.errors import UserError, as_user_error, require
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
@@ -77,16 +77,9 @@ class ClusterFlags(Config):
         from terngrad_tf import distribute
 
         given = [name for name in SOURCES if getattr(self, name)]
-        if len(given) > 1:
-            raise UserError(
-                f"`{given[1]}` must not be given together with `{given[0]}`. "
-                f"Received: {given[1]}={getattr(self, given[1])!r}"
-            )
-        if job_name != WORKER and not self.worker_hosts:
-            raise UserError(
-                f"`job_name` must be {WORKER} if `worker_hosts` is not given. "
-                f"Received: job_name={job_name!r}"
-            )
+        self.refuse_given(given[1:], f"together with `{given[0]}`" if given else "")
+        rule = f"must be {WORKER} if `worker_hosts` is not given"
+        require(job_name == WORKER or self.worker_hosts, "job_name", rule, job_name)
         if self.rank_table_file:
             with _reading("rank_table_file", self.rank_table_file):
                 return distribute.cluster_from_rank_table(
@@ -136,14 +129,14 @@ def define(values: FlagValues, kind: type[ClusterFlags] = ClusterFlags) -> None:
     """Defines the flags of `kind` and --max_restarts."""
     flags.define(values, kind)
     # absl checks the number, which is needed before any configuration exists.
-    DEFINE_integer(
+    flags.define_within(
+        values,
         "max_restarts",
         0,
         "Total number of restarts after the process is killed or loses another worker; it resumes "
         "from the last checkpoint. Give it to all workers. 0: never.",
-        flag_values=values,
-        lower_bound=0,
-        upper_bound=10**6,
+        0,
+        10**6,
     )
 
 

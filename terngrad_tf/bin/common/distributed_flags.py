@@ -9,7 +9,7 @@ from terngrad_tf.bin.common import cluster_flags, tf1_flags, train_flags
 from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.config import configuration, harmless, option
 from terngrad_tf.training.configs.run_config import TrainConfig
-from terngrad_tf.training.errors import UserError, as_user_error, writing_into
+from terngrad_tf.training.errors import UserError, as_user_error, require, writing_into
 
 if typing.TYPE_CHECKING:
     import tensorflow as tf
@@ -83,26 +83,17 @@ class DistributedFlags(cluster_flags.ClusterFlags):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.min_workers and self.async_training:
-            raise UserError(
-                "`min_workers` must not be given with async_training, which continues without lost "
-                f"workers. Received: min_workers={self.min_workers}"
-            )
-        if self.replicate_checkpoints and not self.min_workers:
-            raise UserError(
-                "`replicate_checkpoints` must not be given without min_workers. "
-                f"Received: replicate_checkpoints={self.replicate_checkpoints}"
-            )
+        if self.async_training:
+            why = "with async_training, which continues without lost workers"
+            self.refuse_given(("min_workers",), why)
+        if not self.min_workers:
+            self.refuse_given(("replicate_checkpoints",), "without min_workers")
 
     def arguments(self) -> dict[str, Any]:
         """See `ClusterFlags`; asynchronous training takes no token."""
         found = super().arguments()
         if self.async_training:
-            if self.token_file:
-                raise UserError(
-                    "`token_file` must not be given with async_training, which has no "
-                    f"tokens. Received: token_file={self.token_file!r}"
-                )
+            self.refuse_given(("token_file",), "with async_training, which has no tokens")
             del found["token"]
         return found
 
@@ -179,12 +170,9 @@ def log_lines(
 
 def async_config(values: FlagValues) -> TrainConfig:
     """Returns a worker's `TrainConfig` for `parameter_server.train_async`."""
-    if values.num_replicas_to_aggregate != -1:
-        raise UserError(
-            "`num_replicas_to_aggregate` must be -1 with async_training: each worker's gradients "
-            "make a step. Received: "
-            f"num_replicas_to_aggregate={values.num_replicas_to_aggregate}"
-        )
+    number = values.num_replicas_to_aggregate
+    rule = "must be -1 with async_training: each worker's gradients make a step"
+    require(number == -1, "num_replicas_to_aggregate", rule, number)
     return tf1_flags.train_config(values)
 
 
@@ -196,11 +184,8 @@ def sync_config(
 
     workers = distribute.workers_only(cluster)
     num_processes = sum(map(len, workers.cluster_spec().as_dict().values()))
-    if values.num_replicas_to_aggregate not in (-1, num_processes):
-        raise UserError(
-            f"`num_replicas_to_aggregate` must be -1 or the number of workers, {num_processes}: a "
-            "synchronous step waits for all. Received: "
-            f"num_replicas_to_aggregate={values.num_replicas_to_aggregate}"
-        )
+    number = values.num_replicas_to_aggregate
+    rule = f"must be -1 or the number of workers, {num_processes}: a synchronous step waits for all"
+    require(number in (-1, num_processes), "num_replicas_to_aggregate", rule, number)
     config = tf1_flags.train_config(values)
     return config.changed(batch_size=config.data.batch_size * num_processes), workers

@@ -58,3 +58,15 @@ def config_of(values: flags.FlagValues, kind: type[_Config], **others: Any) -> _
     """Creates a configuration from parsed flags and `others`; other options keep their defaults."""
     names = map(config.name_of, config.options(kind))
     return kind.of(**{name: values[name].value for name in names if name in values} | others)
+
+
+def define_within(
+    values: flags.FlagValues, name: str, default: int, text: str, least: int, most: int
+) -> None:
+    """Defines a flag for an integer from `least` to `most`, which absl checks.
+
+    Programs' help lists flags by the module that defines them.
+    """
+    flags.DEFINE_integer(
+        name, default, text, flag_values=values, lower_bound=least, upper_bound=most
+    )

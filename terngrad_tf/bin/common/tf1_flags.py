@@ -15,26 +15,20 @@ from terngrad_tf.training.configs.config import Config, configuration, harmless,
 from terngrad_tf.training.configs.eval_config import EvalConfig
 from terngrad_tf.training.configs.model_config import is_linear
 from terngrad_tf.training.configs.run_config import TrainConfig
-from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.errors import UserError, require
 
 _TOWER = checks.integers(0, checks.WORKERS.most, also=-1)
 
 
 def _check_encoding(name, value):
-    if not value:
-        raise UserError(
-            f"`{name}` must be True: ternary gradients always travel encoded, without "
-            f"loss. Received: {name}={value!r}"
-        )
+    rule = "must be True: ternary gradients always travel encoded, without loss"
+    require(value, name, rule, value)
 
 
 def _check_tower(name, value, num_nodes):
     """Raises UserError unless `value` is a worker's number or -1."""
-    if not -1 <= value < num_nodes:
-        raise UserError(
-            f"`{name}` must be the number of a worker, 0 to {num_nodes - 1}, or -1 for all. "
-            f"Received: {name}={value!r}"
-        )
+    rule = f"must be the number of a worker, 0 to {num_nodes - 1}, or -1 for all"
+    require(-1 <= value < num_nodes, name, rule, value)
 
 
 @configuration

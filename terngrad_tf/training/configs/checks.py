@@ -5,8 +5,7 @@ import os
 from collections.abc import Callable, Collection
 from typing import Any
 
-from terngrad_tf.common.arguments import shown
-from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.errors import require
 
 _PATTERN = set("*?[]\\")
 
@@ -32,8 +31,7 @@ class Range:
             or (self.least < value if self.above else self.least <= value)
             and (value < self.most if self.below else value <= self.most)
         )
-        if not right:
-            raise UserError(f"`{name}` must be {self}. Received: {name}={shown(value)}")
+        require(right, name, f"must be {self}", value)
 
     def __str__(self) -> str:
         also = "" if self.also is None else f" or {self.also}"
@@ -69,10 +67,7 @@ def one_of(values: Collection[str]) -> Callable[[str, Any], None]:
     """Returns a check that a value is one of `values`."""
 
     def check(name, value):
-        if value not in values:
-            raise UserError(
-                f"`{name}` must be one of {', '.join(values)}. Received: {name}={shown(value)}"
-            )
+        require(value in values, name, f"must be one of {', '.join(values)}", value)
 
     return check
 
@@ -86,8 +81,7 @@ def path(name: str, value: str | os.PathLike) -> None:
         rule = "text in UTF-8"
     else:
         rule = "a path without zero bytes" if "\0" in text else None
-    if rule:
-        raise UserError(f"`{name}` must be {rule}. Received: {name}={shown(text)}")
+    require(rule is None, name, f"must be {rule}", text)
 
 
 def folder(name: str, value: str | os.PathLike) -> None:
@@ -96,11 +90,10 @@ def folder(name: str, value: str | os.PathLike) -> None:
     TensorFlow takes these characters for a pattern.
     """
     path(name, value)
-    if found := sorted(_PATTERN & set(os.fspath(value))):
-        raise UserError(
-            f"`{name}` must be a path without {' '.join(found)}, which TensorFlow takes for a "
-            f"pattern. Received: {name}={shown(os.fspath(value))}"
-        )
+    text = os.fspath(value)
+    found = sorted(_PATTERN & set(text))
+    rule = f"must be a path without {' '.join(found)}, which TensorFlow takes for a pattern"
+    require(not found, name, rule, text)
 
 
 # Checks of paths.

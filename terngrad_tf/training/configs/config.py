@@ -15,7 +15,7 @@ from terngrad_tf.common.options import REQUIRED as REQUIRED
 from terngrad_tf.common.options import documented
 from terngrad_tf.common.options import option as option
 from terngrad_tf.training.configs import checks
-from terngrad_tf.training.errors import UserError, as_user_error
+from terngrad_tf.training.errors import as_user_error, require
 
 _Self = TypeVar("_Self", bound="Config")
 _Kind = TypeVar("_Kind", bound="Config")
@@ -71,9 +71,9 @@ class Config:
         """
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name in names and value != field.default:
-                name = name_of(field)
-                raise UserError(f"`{name}` must not be given {why}. Received: {name}={value}")
+            if field.name in names:
+                is_default = value == field.default
+                require(is_default, name_of(field), f"must not be given {why}", value)
 
     @classmethod
     def of(cls: type[_Self], **values: Any) -> _Self:

@@ -5,7 +5,6 @@ import contextlib
 import slim_data
 from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.config import REQUIRED, Config, configuration, option
-from terngrad_tf.training.errors import UserError
 
 DATASETS = ", ".join(sorted(slim_data.DATASETS))
 
@@ -83,8 +82,5 @@ class TrainingDataConfig(DataConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.benchmark_mode and self.num_classes is not None:
-            raise UserError(
-                "`num_classes` must not be given together with `benchmark_mode`. "
-                f"Received: num_classes={self.num_classes!r}"
-            )
+        if self.benchmark_mode:
+            self.refuse_given(("num_classes",), "together with `benchmark_mode`")

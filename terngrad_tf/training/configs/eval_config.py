@@ -1,4 +1,4 @@
-"""Configuration of an evaluation."""
+"""Configurations for trained networks: evaluation, export, prediction."""
 
 import dataclasses
 import os
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.config import REQUIRED, Config, configuration, option
 from terngrad_tf.training.configs.data_config import DATASETS, DataConfig
-from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.errors import require
 
 
 @configuration
@@ -56,8 +56,49 @@ class EvalConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if os.path.realpath(self.eval_dir) == os.path.realpath(self.checkpoint_dir):
-            raise UserError(
-                "`eval_dir` must be another folder than `checkpoint_dir`, whose curves have the "
-                f"same names in TensorBoard. Received: eval_dir={os.fspath(self.eval_dir)!r}"
-            )
+        differ = os.path.realpath(self.eval_dir) != os.path.realpath(self.checkpoint_dir)
+        rule = (
+            "must be another folder than `checkpoint_dir`, whose curves have the same names in "
+            "TensorBoard"
+        )
+        require(differ, "eval_dir", rule, os.fspath(self.eval_dir))
+
+
+@configuration
+class ExportConfig(Config):
+    """Configuration of `export`."""
+
+    checkpoint_dir: str = option(
+        REQUIRED, "The --train_dir of a run, for its newest checkpoint.", checks.folder
+    )
+    output: str = option(
+        REQUIRED,
+        "Path to write: a file that ends in .keras, or a folder, which becomes a SavedModel. The "
+        "path must not exist.",
+        checks.path,
+    )
+    restore_avg_var: bool = option(
+        True, "Export the moving averages of the weights, if the run kept them."
+    )
+
+
+@configuration
+class PredictConfig(Config):
+    """Configuration of `predict`, except the images."""
+
+    checkpoint_dir: str = option(
+        REQUIRED, "The --train_dir of a run, for its newest checkpoint.", checks.folder
+    )
+    data_dir: str = option(
+        "",
+        "Folder of the data set, if its labels.txt names the classes. Default: the run's.",
+        checks.path,
+    )
+    output: str = option(
+        "", "CSV file to write; replaced if it exists. Default: none.", checks.path
+    )
+    top: int = option(3, "Number of classes to report per image, most likely first.", checks.COUNT)
+    batch_size: int = option(32, "Images per batch.", checks.BATCH)
+    restore_avg_var: bool = option(
+        True, "Use the moving averages of the weights, if the run kept them."
+    )

@@ -14,7 +14,7 @@ from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.config import REQUIRED, Config, configuration, harmless, option
 from terngrad_tf.training.configs.data_config import TrainingDataConfig
 from terngrad_tf.training.configs.model_config import ModelConfig, OptimizerConfig
-from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.errors import UserError, require
 
 if typing.TYPE_CHECKING:
     from terngrad_tf.distribute.exchange.quantization import Quantization
@@ -254,16 +254,11 @@ class LocalStepsConfig(Config):
             self.refuse_given(_OF_LOCAL_STEPS, why)
         if not self.overlap:
             self.refuse_given(("overlap_alpha",), "without overlap; --overlap gives it")
-        if self.sync_every % self.fragments:
-            raise UserError(
-                f"`fragments` must divide `sync_every`, {self.sync_every}. "
-                f"Received: fragments={self.fragments}"
-            )
-        if self.sync_every and self.overlap > self.sync_every // self.fragments:
-            raise UserError(
-                "`overlap` must be at most `sync_every` / `fragments`, "
-                f"{self.sync_every // self.fragments}. Received: overlap={self.overlap}"
-            )
+        rule = f"must divide `sync_every`, {self.sync_every}"
+        require(self.sync_every % self.fragments == 0, "fragments", rule, self.fragments)
+        most = self.sync_every // self.fragments
+        rule = f"must be at most `sync_every` / `fragments`, {most}"
+        require(not self.sync_every or self.overlap <= most, "overlap", rule, self.overlap)
 
     @property
     def are_taken(self) -> bool:
@@ -401,29 +396,26 @@ class TrainConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.data.dataset_name is None:
-            raise UserError("`dataset_name` must be given. Received: dataset_name=None")
-        if self.model.net is None and not self.fine_tune:
-            raise UserError("`net` must be given unless `fine_tune` is. Received: net=None")
+        name, net = self.data.dataset_name, self.model.net
+        require(name is not None, "dataset_name", "must be given", name)
+        rule = "must be given unless `fine_tune` is"
+        require(net is not None or self.fine_tune, "net", rule, net)
         if self.fine_tune and not self.pretrained_model_checkpoint_path:
             raise UserError(
                 "`fine_tune` must go with `pretrained_model_checkpoint_path`. "
                 "Received: fine_tune=True, pretrained_model_checkpoint_path=''"
             )
-        if self.local_steps.sync_seconds and self.gradients.floating_grad_epoch:
-            raise UserError(
-                "`floating_grad_epoch` must be 0 with `sync_seconds`, as exchanges belong to no "
-                f"epoch. Received: floating_grad_epoch={self.gradients.floating_grad_epoch}"
+        if self.local_steps.sync_seconds:
+            rule = "must be 0 with `sync_seconds`, as exchanges belong to no epoch"
+            period = self.gradients.floating_grad_epoch
+            require(period == 0, "floating_grad_epoch", rule, period)
+        if self.local_steps.sync_seconds and self.model.mixed_precision:
+            rule = (
+                "must be given with `mixed_precision` and `sync_seconds`, as workers would agree "
+                "on it in every step"
             )
-        if (
-            self.local_steps.sync_seconds
-            and self.model.mixed_precision
-            and self.optimizer.loss_scale is None
-        ):
-            raise UserError(
-                "`loss_scale` must be given with `mixed_precision` and `sync_seconds`, as workers "
-                "would agree on it in every step. Received: loss_scale=None"
-            )
+            scale = self.optimizer.loss_scale
+            require(scale is not None, "loss_scale", rule, scale)
 
     @property
     def depends_on_its_length(self) -> bool:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from terngrad_tf import models
 from terngrad_tf.common import tags
 from terngrad_tf.training.configs.eval_config import EvalConfig
-from terngrad_tf.training.errors import UserError, as_user_error, writing_into
+from terngrad_tf.training.errors import UserError, as_user_error, require, writing_into
 from terngrad_tf.training.evaluation.class_accuracies import tell_classes
 from terngrad_tf.training.evaluation.hits import count_hits
 from terngrad_tf.training.input import data
@@ -223,11 +223,9 @@ def _device(name):
 
 
 def _claim_eval_dir(folder):
-    if os.path.lexists(os.path.join(folder, run_folder.RUN_FILE)):
-        raise UserError(
-            "`eval_dir` must not be the folder of a run, whose curves have the same names in "
-            f"TensorBoard. Received: eval_dir={str(folder)!r}"
-        )
+    is_run = os.path.lexists(os.path.join(folder, run_folder.RUN_FILE))
+    rule = "must not be the folder of a run, whose curves have the same names in TensorBoard"
+    require(not is_run, "eval_dir", rule, str(folder))
     with writing_into("eval_dir", folder):
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

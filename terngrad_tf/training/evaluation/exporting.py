@@ -7,8 +7,8 @@ import shutil
 
 import slim_data
 from terngrad_tf import models
-from terngrad_tf.training.configs.export_config import ExportConfig
-from terngrad_tf.training.errors import UserError, output_path, writing
+from terngrad_tf.training.configs.eval_config import ExportConfig
+from terngrad_tf.training.errors import output_path, require, writing
 from terngrad_tf.training.evaluation import evaluator
 from terngrad_tf.training.input import data
 from terngrad_tf.training.log import log
@@ -24,8 +24,7 @@ def export(config: ExportConfig) -> pathlib.Path:
     """
     checkpoint, run = pretrained.newest_checkpoint(config.checkpoint_dir)
     output = pathlib.Path(config.output)
-    if os.path.lexists(output):
-        raise UserError(f"`output` must not be there yet. Received: output={config.output!r}")
+    require(not os.path.lexists(output), "output", "must not be there yet", config.output)
     output_path("output", output)
     model, step = evaluator.restore_network(checkpoint, run, config.restore_avg_var)
     # Keras requires the suffix.

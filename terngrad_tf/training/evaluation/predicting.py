@@ -14,7 +14,7 @@ import slim_data
 from slim_data.common.errors import DataError, DataErrors, printable
 from terngrad_tf import models
 from terngrad_tf.common.files import atomic_write
-from terngrad_tf.training.configs.predict_config import PredictConfig
+from terngrad_tf.training.configs.eval_config import PredictConfig
 from terngrad_tf.training.errors import UserError, output_path, writing
 from terngrad_tf.training.evaluation import evaluator
 from terngrad_tf.training.evaluation.class_accuracies import shown

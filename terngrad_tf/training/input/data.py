@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import slim_data
 from terngrad_tf.training.configs.data_config import DataConfig
-from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.errors import UserError, require
 
 # A TFRecord file ends with its last record's checksum.
 _CHECKSUM_BYTES = 4
@@ -43,11 +43,7 @@ class DatasetShard:
 def check_subset(name: str, subset: str, argument: str = "subset") -> None:
     """Raises UserError if a data set lacks a split, slim_data.DataError if it is unknown."""
     splits = slim_data.find_builder(name).info.splits
-    if subset not in splits:
-        raise UserError(
-            f"`{argument}` must be one of {', '.join(splits)} for {name}. "
-            f"Received: {argument}={subset!r}"
-        )
+    require(subset in splits, argument, f"must be one of {', '.join(splits)} for {name}", subset)
 
 
 def find_dataset(config: DataConfig) -> DatasetShard:
@@ -104,11 +100,8 @@ def find_style(info: slim_data.DatasetInfo, preprocessing: str) -> str | None:
     """Returns a network's style, or None, the data set's default, if the data set lacks it."""
     builders = slim_data.DATASETS.values()
     styles = {style for builder in builders for style in builder.info.preprocessings}
-    if preprocessing not in styles:
-        raise UserError(
-            f"`preprocessing` must be one of {', '.join(sorted(styles))}. "
-            f"Received: preprocessing={preprocessing!r}"
-        )
+    rule = f"must be one of {', '.join(sorted(styles))}"
+    require(preprocessing in styles, "preprocessing", rule, preprocessing)
     return preprocessing if preprocessing in info.preprocessings else None
 
 

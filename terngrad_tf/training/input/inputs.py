@@ -22,41 +22,44 @@ def find_shard(
 
     All processes of `strategy` must call this.
     """
-    index = 0 if strategy is None else strategy.process_index
     if config.data.benchmark_mode:
-        shard = synthetic.find_dataset(config.data)
-        return dataclasses.replace(shard, seed_offset=index, shares_batches=shares_batches)
-    if strategy is None or strategy.num_processes == 1:
+        index = 0 if strategy is None else strategy.process_index
+        shard = dataclasses.replace(synthetic.find_dataset(config.data), seed_offset=index)
+    elif strategy is None or strategy.num_processes == 1:
         shard = data.find_dataset(config.data)
-        return dataclasses.replace(shard, shares_batches=shares_batches)
-    own = data.DatasetShard(0, 0, 0)
+    else:
+        shard = _find_in_cluster(config, strategy, shares_batches)
+    return dataclasses.replace(shard, shares_batches=shares_batches)
 
+
+def _find_in_cluster(config, strategy, shares_batches):
     def look():
-        nonlocal own
         own = data.find_dataset(config.data)
-        return [data.fingerprint(config.data), own.num_examples, own.num_classes]
+        return [data.fingerprint(config.data), own.num_examples, own.num_classes, own.channels]
 
     found = run_on_all(strategy, "data set", look)
-    fingerprints, counts, outputs = zip(*found, strict=True)
+    fingerprints, counts, outputs, channels = zip(*found, strict=True)
     if len(set(outputs)) > 1:
         raise UserError(
             "`data_dir` must have a labels.txt that names the same classes on all workers. "
             f"Received: networks of {', '.join(map(str, outputs))} outputs"
         )
-    found = data.among_processes(own, fingerprints, counts, index)
-    if shares_batches:
-        if found.num_shards == 1:
-            raise UserError(
-                "`data_dir` must hold the same files on all workers where these may come and go. "
-                f"Received: other files on each, of {', '.join(map(str, counts))} examples"
-            )
-        found = dataclasses.replace(found, num_shards=1, index=0, shares_batches=True)
+    index = strategy.process_index
+    own = data.DatasetShard(outputs[index], channels[index], counts[index])
+    shard = data.among_processes(own, fingerprints, counts, index)
+    files_differ = shard.num_shards == 1
+    if shares_batches and files_differ:
+        raise UserError(
+            "`data_dir` must hold the same files on all workers where these may come and go. "
+            f"Received: other files on each, of {', '.join(map(str, counts))} examples"
+        )
     if strategy.is_chief:
         how = f"share {counts[index]} examples"
-        if found.num_shards == 1 and not shares_batches:
+        if files_differ:
             how = f"have examples of their own: {', '.join(map(str, counts))}"
         log(f"{len(counts)} workers {how}")
-    return found
+    # Processes that share batches read all files.
+    return dataclasses.replace(shard, num_shards=1, index=0) if shares_batches else shard
 
 
 def batches(

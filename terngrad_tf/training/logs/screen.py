@@ -128,14 +128,8 @@ class Row:
         """Returns the texts of the columns after the name."""
         steps = f"{self._step}/{self._last_step}"
         if not self._count:
-            return (
-                steps,
-                "",
-                "",
-                "",
-                "",
-                f"building the step, {time.monotonic() - self._since:.0f} s",
-            )
+            building = f"building the step, {time.monotonic() - self._since:.0f} s"
+            return steps, "", "", "", "", building
         seconds = self._now - self._since
         speed = left = ""
         if seconds and self._step > self._first_step:

@@ -10,7 +10,7 @@ from terngrad_tf import models
 from terngrad_tf.training.configs import checks
 from terngrad_tf.training.configs.config import values_before
 from terngrad_tf.training.configs.run_config import TrainConfig
-from terngrad_tf.training.errors import UserError
+from terngrad_tf.training.errors import UserError, require
 from terngrad_tf.training.input.data import DatasetShard
 from terngrad_tf.training.log import log
 from terngrad_tf.training.network import inception_checkpoint, networks
@@ -161,11 +161,8 @@ def restore_source(
         restore_features(path, run, model)
         return 0
     step = restore_all(path, run, model, checkpoint, average)
-    if step >= config.max_steps:
-        raise UserError(
-            "`max_steps` must be above the step of the checkpoint to start from, "
-            f"{step}. Received: max_steps={config.max_steps}"
-        )
+    rule = f"must be above the step of the checkpoint to start from, {step}"
+    require(step < config.max_steps, "max_steps", rule, config.max_steps)
     return step
 
 

@@ -37,14 +37,12 @@ def tell_left_steps(config: TrainConfig, strategy: TernGradStrategy) -> None:
 
 def check_length(config: TrainConfig) -> None:
     """Refuses a run that is too short for an exchange; `config` has known steps."""
-    needed = config.local_steps.sync_every + config.local_steps.overlap
-    if config.local_steps.sync_every and needed > config.max_steps:
-        overlap = (
-            f" and `overlap`={config.local_steps.overlap}" if config.local_steps.overlap else ""
-        )
+    sync_every, overlap = config.local_steps.sync_every, config.local_steps.overlap
+    with_overlap = f" and `overlap`={overlap}" if overlap else ""
+    if sync_every and sync_every + overlap > config.max_steps:
         raise UserError(
-            f"`sync_every`{overlap} must be at most `max_steps`, {config.max_steps}: weights would "
-            f"never be exchanged. Received: sync_every={config.local_steps.sync_every}"
+            f"`sync_every`{with_overlap} must be at most `max_steps`, {config.max_steps}: weights "
+            f"would never be exchanged. Received: sync_every={sync_every}"
         )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from terngrad_tf.common.arguments import did_you_mean
+from terngrad_tf.common.arguments import check, did_you_mean
 from terngrad_tf.distribute import AbsAdam, DiLoCo
 from terngrad_tf.distribute.slots import Slots
 
@@ -254,5 +254,4 @@ def build_outer(interval: int, learning_rate: float, momentum: float) -> Gradien
 
 
 def _check_momentum(momentum):
-    if not 0 <= momentum <= 1:
-        raise ValueError(f"`momentum` must be in the range [0, 1]. Received: momentum={momentum!r}")
+    check(0 <= momentum <= 1, "momentum", "must be in the range [0, 1]", momentum)

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from terngrad_tf.common.arguments import as_fraction, did_you_mean
+from terngrad_tf.common.arguments import as_fraction, check, did_you_mean
 from terngrad_tf.training.configs.model_config import OptimizerConfig
 
 
@@ -101,22 +101,16 @@ def build_schedule(
     if decay_type == "linear":
         end, warmup_steps = config.decay_epochs, config.warmup_epochs * steps_per_epoch
         decay_steps = max_steps if end is None else end * steps_per_epoch
-        if warmup_steps >= decay_steps:
-            raise ValueError(
-                "`warmup_epochs` must be at least 0 and end before the decay does, "
-                f"{decay_steps / steps_per_epoch:g} epochs. "
-                f"Received: warmup_epochs={config.warmup_epochs!r}"
-            )
+        last = f"{decay_steps / steps_per_epoch:g} epochs"
+        rule = f"must be at least 0 and end before the decay does, {last}"
+        check(warmup_steps < decay_steps, "warmup_epochs", rule, config.warmup_epochs)
         return Linear(rate, warmup_steps, decay_steps)
     if decay_type == "polynomial":
         return keras.optimizers.schedules.PolynomialDecay(
             rate, decay_steps=max_steps, end_learning_rate=0.0, power=0.5
         )
-    if not config.learning_rate_decay_factor:
-        raise ValueError(
-            "`learning_rate_decay_factor` must be a finite number above 0. "
-            f"Received: learning_rate_decay_factor={config.learning_rate_decay_factor!r}"
-        )
+    factor = config.learning_rate_decay_factor
+    check(factor, "learning_rate_decay_factor", "must be a finite number above 0", factor)
     decay_steps = int(as_fraction(steps_per_epoch) * as_fraction(config.num_epochs_per_decay))
     if decay_steps < 1:
         raise ValueError(
@@ -124,6 +118,4 @@ def build_schedule(
             f"Received: num_epochs_per_decay={config.num_epochs_per_decay!r} "
             f"with {steps_per_epoch:g} steps an epoch"
         )
-    return keras.optimizers.schedules.ExponentialDecay(
-        rate, decay_steps, config.learning_rate_decay_factor, staircase=True
-    )
+    return keras.optimizers.schedules.ExponentialDecay(rate, decay_steps, factor, staircase=True)

@@ -21,7 +21,7 @@ from terngrad_tf.distribute import (
     run_on_chief,
 )
 from terngrad_tf.training.configs.run_config import RunConfig
-from terngrad_tf.training.errors import DivergedError, UserError
+from terngrad_tf.training.errors import DivergedError, require
 from terngrad_tf.training.input.data import DatasetShard
 from terngrad_tf.training.log import log
 from terngrad_tf.training.storage import checkpoints
@@ -76,12 +76,9 @@ def compare_configs(
     Batches of processes that share them may divide unevenly.
     """
     compare_processes(strategy, "options", config.values("shared"))
-    num_replicas = strategy.num_replicas_in_sync
-    if config.data.batch_size % num_replicas and not shares_batches:
-        raise UserError(
-            f"`batch_size` must be divisible by the number of workers, {num_replicas}. "
-            f"Received: batch_size={config.data.batch_size}"
-        )
+    num_replicas, batch_size = strategy.num_replicas_in_sync, config.data.batch_size
+    rule = f"must be divisible by the number of workers, {num_replicas}"
+    require(shares_batches or batch_size % num_replicas == 0, "batch_size", rule, batch_size)
 
 
 def cluster_identity(strategy: TernGradStrategy, shard: DatasetShard) -> dict[str, Any]:
