@@ -92,29 +92,39 @@ def _table(command, words):
     known, table, words = options_of(command), {}, list(words)
     while words:
         word = words.pop(0)
-        name, equals, value = word.lstrip("-").partition("=")
-        option = config_file.find_option(known, "hosts" if name == "H" else name)
-        off = known.get(name.removeprefix("no")) if option is None else None
-        if word.startswith("-") and off is not None and off.can_be_off and not equals:
-            table[off.name] = False
-            continue
-        if word in ("--help", "-h"):
-            raise ValueError(f"terngrad {command} --help tells its options")
-        if not word.startswith("-") or option is None:
-            names = [f"--{name}" for name in known]
-            hint = did_you_mean(f"--{name}", names)
-            raise ValueError(f"terngrad {command} has no option {shown(word)}{hint}")
+        _, equals, value = word.partition("=")
+        option, is_off = _option_of(command, known, word)
         # `--flag True` is `--flag=True`, as in the programs.
         follows = option.can_be_off and words and words[0].lower() in ("true", "false")
-        if option.is_switch and not equals and not follows:
-            table[option.name] = True
+        if is_off:
+            value = "false"
+        elif option.is_switch and not equals and not follows:
+            value = "true"
         elif not equals and not words:
             raise ValueError(f"--{option.name} must be followed by a value")
-        elif option.repeats:
-            table.setdefault(option.name, []).append(value if equals else words.pop(0))
+        elif not equals:
+            value = words.pop(0)
+        if option.repeats:
+            table.setdefault(option.name, []).append(value)
         else:
-            table[option.name] = _value(option, value if equals else words.pop(0))
+            table[option.name] = _value(option, value)
     return table
+
+
+def _option_of(command, known, word):
+    """Returns the option that a word names, and whether the word is `--no<name>`."""
+    name, equals, _ = word.lstrip("-").partition("=")
+    if word.startswith("-"):
+        option = config_file.find_option(known, "hosts" if name == "H" else name)
+        if option is not None:
+            return option, False
+        option = known.get(name.removeprefix("no"))
+        if option is not None and option.can_be_off and not equals:
+            return option, True
+    if word in ("--help", "-h"):
+        raise ValueError(f"terngrad {command} --help tells its options")
+    hint = did_you_mean(f"--{name}", [f"--{name}" for name in known])
+    raise ValueError(f"terngrad {command} has no option {shown(word)}{hint}")
 
 
 def _value(option, text):

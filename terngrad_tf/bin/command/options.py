@@ -45,27 +45,30 @@ def options_of(command: str) -> dict[str, Option]:
     """Returns {name: `Option`} of a subcommand in `commands.ALL`."""
     module = importlib.import_module(ALL[command].module)
     if ALL[command].takes_arguments:
-        parser = module.parser()
-        shown = _SHOWN.findall(parser.format_help())
-        found = [
-            Option(
-                name,
-                is_switch=not value,
-                repeats=isinstance(parser.get_default(name.replace("-", "_")), list),
-            )
-            for name, value in shown
-        ]
+        found = _of_parser(module.parser())
     else:
-        found = []
-        for flag in ElementTree.fromstring(_help_xml(module, command)).iterfind("flag"):
-            if flag.get("positional"):
-                continue
-            is_switch = flag.findtext("type") in ("bool", "boolean")
-            found.append(Option(flag.findtext("name") or "", is_switch, is_switch))
-        # Programs on argparse list `--no<name>` separately.
-        off = {f"no{option.name}" for option in found if option.can_be_off}
-        found = [option for option in found if option.name not in off]
+        found = _of_flags(ElementTree.fromstring(_help_xml(module, command)))
     return {option.name: option for option in found if option.name not in _NOT_OPTIONS}
+
+
+def _of_parser(parser):
+    return [
+        Option(
+            name,
+            is_switch=not value,
+            repeats=isinstance(parser.get_default(name.replace("-", "_")), list),
+        )
+        for name, value in _SHOWN.findall(parser.format_help())
+    ]
+
+
+def _of_flags(xml):
+    flags = [flag for flag in xml.iterfind("flag") if not flag.get("positional")]
+    switches = {f.findtext("name") for f in flags if f.findtext("type") in ("bool", "boolean")}
+    # Programs on argparse list `--no<name>` separately.
+    off = {f"no{name}" for name in switches}
+    names = [name for flag in flags if (name := flag.findtext("name") or "") not in off]
+    return [Option(name, name in switches, name in switches) for name in names]
 
 
 def _help_xml(module, command):

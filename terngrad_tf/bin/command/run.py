@@ -87,28 +87,37 @@ def _run(values, started: Callable[[], None]):
             )
             return last.get("over", (STATUS_PEER, "lost machine 0: the connection ended"))
         if place is not None:
-            listener = stack.enter_context(
-                remote_nodes.listen(place.chief[1], place.num_nodes, token)
-            )
-            host = Host(place.chief[0].strip("[]"), values.np or 1)
-            nodes = [LocalNode(host, _ports_of(place, host.slots))]
-            nodes += [
-                remote_nodes.SocketNode(node, listener, plan.start_timeout)
-                for node in range(1, place.num_nodes)
-            ]
+            nodes = _nodes_that_join(stack, place, values.np or 1, token, plan.start_timeout)
         coordinator = Coordinator(plan, nodes, output.write, report, started)
         if values.dry_run:
             print(*coordinator.describe(), sep="\n", flush=True)
             return 0, None
-        stopping = signal.SIGINT, signal.SIGTERM
-        for number in stopping:
-            signal.signal(number, lambda received, _: coordinator.tell(received))
-        try:
+        with _passing_signals(coordinator):
             return coordinator.run()
-        finally:
-            # Its processes have ended; the last lines may wait for a stopped terminal.
-            for number in stopping:
-                signal.signal(number, signal.SIG_DFL)
+
+
+def _nodes_that_join(stack, place, num_processes, token, timeout):
+    """Returns the nodes of a run that each machine starts; this machine is the chief's."""
+    listener = stack.enter_context(remote_nodes.listen(place.chief[1], place.num_nodes, token))
+    host = Host(place.chief[0].strip("[]"), num_processes)
+    return [
+        LocalNode(host, _ports_of(place, num_processes)),
+        *(remote_nodes.SocketNode(node, listener, timeout) for node in range(1, place.num_nodes)),
+    ]
+
+
+@contextlib.contextmanager
+def _passing_signals(coordinator):
+    """Passes SIGINT and SIGTERM on to the run's processes."""
+    stopping = signal.SIGINT, signal.SIGTERM
+    for number in stopping:
+        signal.signal(number, lambda received, _: coordinator.tell(received))
+    try:
+        yield
+    finally:
+        # Its processes have ended; the last lines may wait for a stopped terminal.
+        for number in stopping:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _place(values):
