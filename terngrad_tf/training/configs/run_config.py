@@ -179,10 +179,6 @@ class SnapshotConfig(Config):
 _OF_LOCAL_STEPS = ("outer_learning_rate", "outer_momentum", "fragments", "overlap")
 
 
-def _are_taken(steps):
-    return steps.are_taken
-
-
 @configuration
 class LocalStepsConfig(Config):
     """Local steps of each replica between exchanges, see `DiLoCo`."""
@@ -192,7 +188,6 @@ class LocalStepsConfig(Config):
         "Local steps of each replica between exchanges. The weights' changes travel as gradients "
         "do; 0: gradients travel in every step.",
         checks.COUNT_OR_0,
-        identity=_are_taken,
         before=0,
     )
     sync_seconds: float = option(
@@ -200,38 +195,31 @@ class LocalStepsConfig(Config):
         "Approximate seconds between two exchanges, instead of --sync_every; faster workers take "
         "more steps. 0: all workers take the same number of steps.",
         checks.SECONDS,
-        identity=_are_taken,
         before=0.0,
     )
     outer_learning_rate: float = option(
         1.0,
         "For local steps: the rate at which mean changes are applied.",
         checks.FACTOR,
-        identity=_are_taken,
     )
     outer_momentum: float | None = option(
         None,
         "For local steps: Nesterov momentum of mean changes. Default: 0 for up to 16 steps between "
         "exchanges, 0.5 for 32 or more, and 1 - 16 / --sync_every in between.",
         checks.Range(0, 1),
-        identity=_are_taken,
     )
-
     fragments: int = option(
         1,
         "Groups of weights that are exchanged in turn, one every --sync_every / --fragments "
         "steps, so that each exchange is smaller. Must divide --sync_every.",
         checks.COUNT,
-        identity=_are_taken,
         before=1,
     )
-
     overlap: int = option(
         0,
         "Steps that replicas take while changes travel, at most --sync_every / --fragments; 0: "
         "replicas wait for the changes.",
         checks.COUNT_OR_0,
-        identity=_are_taken,
         before=0,
     )
     overlap_alpha: float = option(
@@ -273,10 +261,10 @@ class LocalStepsConfig(Config):
         return default_outer_momentum(self.sync_every or None)
 
     def identity(self) -> dict[str, Any]:
-        """Returns `Config.identity()` with the default resolved to its value."""
-        own = super().identity()
-        resolved = {"outer_momentum": self.resolved_outer_momentum} if self.are_taken else {}
-        return own | resolved
+        """Returns `Config.identity()` with the default resolved to its value; {} without steps."""
+        if not self.are_taken:
+            return {}
+        return super().identity() | {"outer_momentum": self.resolved_outer_momentum}
 
     def exchanges(self, steps: int) -> int:
         """Returns the number of exchanges in `steps` steps; 0 if time schedules them."""
