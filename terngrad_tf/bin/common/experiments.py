@@ -86,8 +86,6 @@ def _train(values):
 
 
 def _train_distributed(values):
-    from terngrad_tf import parameter_server, training
-    from terngrad_tf.distribute import PeerError
     from terngrad_tf.training.log import log
 
     tf1_flags.log_device_placement(values)
@@ -95,30 +93,44 @@ def _train_distributed(values):
     cluster = own.resolver()
     for line in distributed_flags.log_lines(values, cluster):
         log(line)
-    meeting = own.arguments()
-    if values.async_training:
-        try:
-            if cluster.task_type == "ps":
-                parameter_server.serve_parameters(cluster, **meeting)
-            else:
-                config = distributed_flags.async_config(values)
-                if parameter_server.train_async(config, cluster, **meeting) is not None:
-                    run_reports.write_beside(config.train_dir)
-        except PeerError:
-            atexit.register(_leave)
-            raise
-        return
-    if cluster.task_type == "ps":
+    if own.async_training:
+        _train_async(values, own, cluster)
+    elif cluster.task_type == "ps":
         print(
             "Synchronous training needs no parameter server: the weights live on the workers.",
             flush=True,
         )
-        return
-    config, cluster = distributed_flags.sync_config(values, cluster)
-    membership = own.join(cluster, config)
+    else:
+        _train_sync(values, own, cluster)
+
+
+def _train_async(values, own, cluster):
+    from terngrad_tf import parameter_server
+    from terngrad_tf.distribute import PeerError
+
+    meeting = own.arguments()
+    try:
+        if cluster.task_type == "ps":
+            parameter_server.serve_parameters(cluster, **meeting)
+            return
+        config = distributed_flags.async_config(values)
+        if parameter_server.train_async(config, cluster, **meeting) is not None:
+            run_reports.write_beside(config.train_dir)
+    except PeerError:
+        atexit.register(_leave)
+        raise
+
+
+def _train_sync(values, own, cluster):
+    from terngrad_tf import training
+    from terngrad_tf.training.log import log
+
+    meeting = own.arguments()
+    config, workers = distributed_flags.sync_config(values, cluster)
+    membership = own.join(workers, config)
     if membership is not None:
         log(membership.describe())
-    result = training.train(config, membership, cluster_resolver=cluster, **meeting)
+    result = training.train(config, membership, cluster_resolver=workers, **meeting)
     if result.is_chief:
         run_reports.write_beside(config.train_dir)
 
