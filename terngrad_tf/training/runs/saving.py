@@ -121,14 +121,14 @@ class SaveCheckpoints(StepCounter):
         local_state.exchange_to_save(self.model.optimizer)
         self._exchanged()
         self._compare()
-        self._save(checks_all=True, is_end=is_end)
+        self._save(is_end)
 
     def _save_alone(self, is_due, compares):
         keeps_copies = self._run.manager is not None and not self._run.strategy.is_chief
         if compares:
             self._compare()
         if is_due or (compares and keeps_copies):
-            self._save(checks_all=False, is_end=False)
+            self._save(is_end=False, may_skip=True)
         if is_due:
             self._agreement.ask(_COMPARE)
 
@@ -136,10 +136,13 @@ class SaveCheckpoints(StepCounter):
         """Assigns the chief's variables to processes that differ."""
         equalize_variables(self._run.strategy, self._run.shared)
 
-    def _save(self, checks_all, is_end):
-        """Saves and, unless the run ends, requests to take in waiting workers."""
+    def _save(self, is_end, may_skip=False):
+        """Saves and, unless the run ends, requests to take in waiting workers.
+
+        `may_skip`: weights that are not finite are not saved, instead of ending the run.
+        """
         manager, membership = self._run.manager, self._run.membership
-        checkpoints.save(manager, self.model, self.step, ends_run=checks_all)
+        checkpoints.save(manager, self.model, self.step, ends_run=not may_skip)
         if manager is None:
             return
         if membership is not None:
