@@ -6,7 +6,6 @@ instead, the files are read again after an error.
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import itertools
 import re
@@ -59,81 +58,68 @@ def read_checked(
     Raises:
         DataError: without `report`, the first record that is faulty. Or a file cannot be read.
     """
-
-    def fail(record):
-        raise record.error()
-
-    report = report or fail
+    report = report or _raise
     scans = record_files.scan_records(files)
-    # Starting a pipeline takes longer than reading a small file.
-    for group in _up_to_faults(files, scans):
-        paths = [path for path, _ in group]
-        yield from _checked(paths, [f.num_records for _, f in group], check, report)
-        path, last = group[-1]
-        if last.fault is not None:
-            report(CorruptRecord(path, last.num_records, last.fault, ends_file=True))
+    attempts = None
+    for i, (path, scan) in enumerate(zip(files, scans, strict=True)):
+        if attempts is None:
+            # One pipeline for many files: its start takes longer than reading a small file.
+            attempts = _attempts(_records(files[i:], scans[i:]), check)
+        for number, (result, fault) in enumerate(itertools.islice(attempts, scan.num_records)):
+            if fault is None:
+                yield path, result
+                continue
+            report(CorruptRecord(path, number, fault, ends_file=False))
+            # TensorFlow skips the rest of a file after a wrong checksum.
+            yield from _read_rest(path, range(number + 1, scan.num_records), check, report)
+            attempts = None
+            break
+        if scan.fault is not None:
+            report(CorruptRecord(path, scan.num_records, scan.fault, ends_file=True))
 
 
-def _up_to_faults(files, scans):
-    """Yields runs of (path, scan), in which only the last file may have a fault."""
-    group = []
-    for path, found in zip(files, scans, strict=True):
-        group.append((path, found))
-        if found.fault is not None:
-            yield group
-            group = []
-    if group:
-        yield group
+def _raise(record):
+    raise record.error()
 
 
-def _checked(paths, sizes, check, report):
-    """Yields results as `read_checked`, for the first `sizes[i]` records of each file."""
-    ends = list(itertools.accumulate(sizes, initial=0))
-    first = 0
-    while first < len(paths):
-        # TensorFlow accepts a file that ends inside a record's header as whole.
-        records = tf.data.TFRecordDataset(paths[first:]).take(ends[-1] - ends[first])
-        number = ends[first]
-        try:
-            # Results, errors included, come in the order of the records.
-            for result in _mapped(records, check):
-                yield paths[bisect.bisect_right(ends, number) - 1], result
-                number += 1
-            return
-        except _errors() as error:
-            reason = _reason(error)
-        i = bisect.bisect_right(ends, number) - 1
-        report(CorruptRecord(paths[i], number - ends[i], reason, ends_file=False))
-        # TensorFlow skips the rest of a file after a wrong checksum.
-        yield from _rest(paths[i], number - ends[i] + 1, sizes[i], check, report)
-        first = i + 1
+def _records(files, scans):
+    """Returns a dataset of the records before the faults in the files' framing."""
+    # TensorFlow accepts a file that ends inside a record's header as whole.
+    sizes = tf.constant([scan.num_records for scan in scans], tf.int64)
+    sized = tf.data.Dataset.from_tensor_slices((list(files), sizes))
+    return sized.flat_map(lambda path, size: tf.data.TFRecordDataset(path).take(size))
 
 
-def _rest(path, begin, end, check, report):
-    """Yields results as `read_checked`, for records `begin` to `end - 1` of a file."""
+def _read_rest(path, numbers, check, report):
+    """Yields results as `read_checked`, for some records of a file, read into memory."""
     damaged = set(record_files.find_damaged_records(path))
     offsets, lengths = record_files.record_extents(path)
-    whole = [number for number in range(begin, end) if number not in damaged]
-    results = iter(_mapped(in_memory(path, offsets[whole], lengths[whole]), check))
-    for number in range(begin, end):
-        if number in damaged:
-            report(CorruptRecord(path, number, _CHECKSUM, ends_file=False))
-            continue
+    whole = [number for number in numbers if number not in damaged]
+    attempts = _attempts(in_memory(path, offsets[whole], lengths[whole]), check)
+    for number in numbers:
+        result, fault = (None, _CHECKSUM) if number in damaged else next(attempts)
+        if fault is None:
+            yield path, result
+        else:
+            report(CorruptRecord(path, number, fault, ends_file=False))
+
+
+def _attempts(records, check):
+    """Yields (result of `check`, None) or (None, fault) for each record, in order."""
+    if check is not None:
+        records = records.map(check, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    results = iter(records)
+    while True:
         try:
-            yield path, next(results)
-        except _errors() as error:
-            report(CorruptRecord(path, number, _reason(error), ends_file=False))
-
-
-def _errors():
-    """Returns the types of errors that damaged records cause."""
-    return tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError
-
-
-def _mapped(records, check):
-    if check is None:
-        return records
-    return records.map(check, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+            yield next(results), None
+        except StopIteration:
+            return
+        except (
+            tf.errors.DataLossError,
+            tf.errors.InvalidArgumentError,
+            UnicodeDecodeError,
+        ) as error:
+            yield None, _reason(error)
 
 
 def in_memory(path: tf.Tensor, offsets: tf.Tensor, lengths: tf.Tensor) -> tf.data.Dataset:
