@@ -12,8 +12,6 @@ an interrupted conversion. Train with --dataset_name folder; labels.txt beside t
 classes. `terngrad convert folder` needs neither a labels file nor a folder of validation images.
 """
 
-import os
-
 from slim_data.cli import image_folder_flags, program
 from slim_data.datasets.sources import image_folders, labels_file
 from slim_data.files import checksums
@@ -22,18 +20,20 @@ from slim_data.files import checksums
 def _add_arguments(parser):
     image_folder_flags.add_arguments(parser, train_shards=2, validation_shards=2, num_threads=2)
     parser.add_argument(
-        "--labels_file", required=True, help="text file with one label (folder name) per line"
+        "--labels_file",
+        required=True,
+        type="path",
+        help="text file with one label (folder name) per line",
     )
 
 
 def _main(values):
-    path = os.path.expanduser(values.labels_file)
-    labels = image_folders.read_labels(path)
+    labels = image_folders.read_labels(values.labels_file)
     build = image_folders.example_builder(labels)
-    options = {"labels": checksums.sha256(path)}
+    options = {"labels": checksums.sha256(values.labels_file)}
     sources = image_folder_flags.find_sources(values, labels, "*", build, options)
     image_folder_flags.write_sources(values, sources)
-    labels_file.write_labels(os.path.expanduser(values.output_directory), labels, label_offset=1)
+    labels_file.write_labels(values.output_directory, labels, label_offset=1)
 
 
 run = program.console_command("build_image_data", __doc__, _add_arguments, _main)

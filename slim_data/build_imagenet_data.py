@@ -17,7 +17,6 @@ With --tfds_dir, images come from tensorflow-datasets' imagenet2012, without bou
 """
 
 import functools
-import os
 
 from slim_data.cli import image_folder_flags, program
 from slim_data.common import arguments
@@ -40,9 +39,12 @@ def _add_arguments(parser):
             "lines of file name, xmin, ymin, xmax, ymax, relative to the image's size",
         ),
     ):
-        parser.add_argument(f"--{flag}", default=default, help=f"{text} (default: %(default)s)")
+        parser.add_argument(
+            f"--{flag}", default=default, type="path", help=f"{text} (default: %(default)s)"
+        )
     parser.add_argument(
         "--tfds_dir",
+        type="path",
         help="instead of the two folders and the bounding boxes: tensorflow-datasets' data_dir "
         "with imagenet2012, which is prepared if its downloads/manual holds the archives",
     )
@@ -61,16 +63,14 @@ def _main(values):
         raise DataError(
             f"`resize_dimen` needs --raw_pixel True. Received: resize_dimen={values.resize_dimen}"
         )
-    labels_file = os.path.expanduser(values.labels_file)
-    metadata_file = os.path.expanduser(values.imagenet_metadata_file)
-    synsets = image_folders.read_labels(labels_file)
+    synsets = image_folders.read_labels(values.labels_file)
     for synset in synsets:
-        wordnet.check_wordnet_id(synset, f"`labels_file` {labels_file}")
-    names = records.read_names(metadata_file, synsets)
+        wordnet.check_wordnet_id(synset, f"`labels_file` {values.labels_file}")
+    names = records.read_names(values.imagenet_metadata_file, synsets)
     raw_side = values.resize_dimen if values.raw_pixel else None
     options = {
-        "synsets": checksums.sha256(labels_file),
-        "metadata": checksums.sha256(metadata_file),
+        "synsets": checksums.sha256(values.labels_file),
+        "metadata": checksums.sha256(values.imagenet_metadata_file),
         "raw_pixel": values.raw_pixel,
         "resize_dimen": values.resize_dimen,
     }
@@ -78,15 +78,15 @@ def _main(values):
         for split in image_folder_flags.SPLITS:
             if getattr(values, f"{split}_directory"):
                 raise DataError(f"`tfds_dir` replaces --{split}_directory: give only one of them")
-        tfds_dir = os.path.expanduser(values.tfds_dir)
-        found = tfds.find_sources(tfds_dir, names, raw_side, options)
+        found = tfds.find_sources(values.tfds_dir, names, raw_side, options)
     else:
-        box_file = os.path.expanduser(values.bounding_box_file)
-        boxes = bounding_boxes.read_boxes(box_file)
+        boxes = bounding_boxes.read_boxes(values.bounding_box_file)
         number = sum(map(len, boxes.values()))
         program.report(f"Read {number} bounding boxes of {len(boxes)} images")
-        build = functools.partial(records.example_builder, names, box_file, raw_side)
-        options["bounding boxes"] = checksums.sha256(box_file)
+        build = functools.partial(
+            records.example_builder, names, values.bounding_box_file, raw_side
+        )
+        options["bounding boxes"] = checksums.sha256(values.bounding_box_file)
         found = image_folder_flags.find_sources(values, synsets, records.PATTERN, build, options)
     image_folder_flags.write_sources(values, found)
 

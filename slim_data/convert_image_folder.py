@@ -26,8 +26,12 @@ def _validation(text):
 
 
 def _add_arguments(parser):
-    parser.add_argument("directory", metavar="DIR", help="folder with one folder per class")
-    parser.add_argument("output", metavar="OUT", help="folder to write to; created if absent")
+    parser.add_argument(
+        "directory", metavar="DIR", type="path", help="folder with one folder per class"
+    )
+    parser.add_argument(
+        "output", metavar="OUT", type="path", help="folder to write to; created if absent"
+    )
     parser.add_argument(
         "--validation",
         type=_validation,
@@ -48,17 +52,13 @@ def _add_arguments(parser):
             default=number,
             help=f"number of files of the {split} images (default: %(default)s)",
         )
-    parser.add_argument(
-        "--num_processes",
-        type=int,
-        help="maximum number of processes (default: one per core)",
-    )
+    program.add_num_processes(parser)
 
 
 def _main(values):
     folder_conversion.convert_folder(
-        os.path.expanduser(values.directory),
-        os.path.expanduser(values.output),
+        values.directory,
+        values.output,
         validation=values.validation,
         seed=values.seed,
         skip_bad=values.skip_bad,

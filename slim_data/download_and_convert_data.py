@@ -31,7 +31,7 @@ def _add_arguments(parser):
     names = ", ".join(name for name, builder in registry.DATASETS.items() if not builder.program)
     parser.add_argument("--dataset_name", required=True, help=f"data set to convert: {names}")
     parser.add_argument(
-        "--dataset_dir", required=True, help="folder to write to; created if absent"
+        "--dataset_dir", required=True, type="path", help="folder to write to; created if absent"
     )
     program.add_boolean(
         parser,
@@ -49,13 +49,17 @@ def _add_arguments(parser):
         help="download (default): official files in --raw_dir, downloading missing ones to it; "
         "files: official files in --raw_dir only; tfds: tensorflow-datasets downloads and prepares",
     )
-    parser.add_argument("--raw_dir", help="folder of the official files (default: --dataset_dir)")
+    parser.add_argument(
+        "--raw_dir", type="path", help="folder of the official files (default: --dataset_dir)"
+    )
     parser.add_argument(
         "--tfds_dir",
+        type="path",
         help="folder of tensorflow-datasets with --source tfds (default: ~/tensorflow_datasets)",
     )
     parser.add_argument(
         "--labels",
+        type="path",
         help="names of the classes of idx in the order of their numbers from 0: separated by "
         "commas, or a text file with one per line",
     )
@@ -64,23 +68,19 @@ def _add_arguments(parser):
         "allow_other_archives",
         "accept files in --raw_dir whose checksums are not official",
     )
-    parser.add_argument(
-        "--num_processes",
-        type=int,
-        help="maximum number of processes (default: one per core)",
-    )
+    program.add_num_processes(parser)
 
 
 def _main(values):
     conversion.convert(
         values.dataset_name,
-        os.path.expanduser(values.dataset_dir),
+        values.dataset_dir,
         shard=values.shard,
         train_shards=values.train_shards,
         source=values.source,
-        raw_dir=values.raw_dir and os.path.expanduser(values.raw_dir),
-        tfds_dir=values.tfds_dir and os.path.expanduser(values.tfds_dir),
-        labels=values.labels and _labels(os.path.expanduser(values.labels)),
+        raw_dir=values.raw_dir,
+        tfds_dir=values.tfds_dir,
+        labels=values.labels and _labels(values.labels),
         allow_other_archives=values.allow_other_archives,
         num_processes=values.num_processes,
         report=program.report,

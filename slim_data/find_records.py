@@ -102,17 +102,20 @@ def _num_files(split, num_examples):
 
 
 def _add_arguments(parser):
-    parser.add_argument("data_dir", metavar="DATA_DIR", help="folder with TFRecords or images")
     parser.add_argument(
-        "--output_directory", help="folder to write to (default: tfrecords in DATA_DIR)"
+        "data_dir", metavar="DATA_DIR", type="path", help="folder with TFRecords or images"
+    )
+    parser.add_argument(
+        "--output_directory",
+        type="path",
+        help="folder to write to (default: tfrecords in DATA_DIR)",
     )
 
 
 def _main(values):
-    output = values.output_directory
     found = find_records(
-        os.path.expanduser(values.data_dir),
-        output and os.path.expanduser(output),
+        values.data_dir,
+        values.output_directory,
         report=lambda line: program.report(line, sys.stderr),
     )
     print(found, flush=True)

@@ -6,18 +6,18 @@ downloads flower_photos.tgz to DATA_DIR if missing, and writes 500 photos for va
 training and the names of the classes to DATA_DIR/raw-data.
 """
 
-import os
-
 from slim_data.cli import program
 from slim_data.datasets import flowers_preparation
 
 
 def _add_arguments(parser):
-    parser.add_argument("data_dir", metavar="DATA_DIR", help="folder to work in; created if absent")
+    parser.add_argument(
+        "data_dir", metavar="DATA_DIR", type="path", help="folder to work in; created if absent"
+    )
 
 
 def _main(values):
-    flowers_preparation.prepare(os.path.expanduser(values.data_dir), program.report)
+    flowers_preparation.prepare(values.data_dir, program.report)
 
 
 run = program.console_command("prepare_flowers", __doc__, _add_arguments, _main)

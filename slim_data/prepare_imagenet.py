@@ -11,18 +11,18 @@ Images, lists and bounding boxes are written to DATA_DIR/raw-data; the archives 
 parts are kept too: repeat the command to resume an interrupted run.
 """
 
-import os
-
 from slim_data.cli import program
 from slim_data.datasets.imagenet import preparation
 
 
 def _add_arguments(parser):
-    parser.add_argument("data_dir", metavar="DATA_DIR", help="folder with the archives")
+    parser.add_argument(
+        "data_dir", metavar="DATA_DIR", type="path", help="folder with the archives"
+    )
 
 
 def _main(values):
-    preparation.prepare(os.path.expanduser(values.data_dir), program.report)
+    preparation.prepare(values.data_dir, program.report)
 
 
 run = program.console_command("prepare_imagenet", __doc__, _add_arguments, _main)

@@ -13,7 +13,6 @@ folders.
 """
 
 import argparse
-import os
 
 from slim_data.cli import program
 from slim_data.common.errors import DataError
@@ -23,7 +22,9 @@ ALL = "all"
 
 
 def _add_arguments(parser):
-    parser.add_argument("data_dir", metavar="DATA_DIR", help="folder with all training files")
+    parser.add_argument(
+        "data_dir", metavar="DATA_DIR", type="path", help="folder with all training files"
+    )
     parser.add_argument("num_workers", metavar="WORKER_NUM", type=int, help="number of workers")
     parser.add_argument(
         "worker_id",
@@ -34,6 +35,7 @@ def _add_arguments(parser):
     parser.add_argument(
         "--link_as",
         metavar="PATH",
+        type="path",
         help="with all: create links to the folders, PATH-<first file>-<last file>",
     )
 
@@ -50,14 +52,11 @@ def _main(values):
             f"`link_as` must be a path, given with WORKER_ID {ALL}. "
             f"Received: link_as={values.link_as!r}"
         )
+    common = values.data_dir, values.num_workers
     if values.worker_id == ALL:
-        link_as = values.link_as and os.path.expanduser(values.link_as)
-        data_dir = os.path.expanduser(values.data_dir)
-        splitting.split_for_all(data_dir, values.num_workers, link_as, program.report)
-        return
-    splitting.split_dataset(
-        os.path.expanduser(values.data_dir), values.num_workers, values.worker_id, program.report
-    )
+        splitting.split_for_all(*common, values.link_as, program.report)
+    else:
+        splitting.split_dataset(*common, values.worker_id, program.report)
 
 
 run = program.console_command("split_dataset", __doc__, _add_arguments, _main)

@@ -8,8 +8,6 @@ is a summary. Damaged records are listed below their file's row, and checking co
 line then names the first damaged record, and the exit status is 2.
 """
 
-import os
-
 from slim_data.cli import program
 from slim_data.datasets import registry
 from slim_data.input import validation
@@ -18,17 +16,18 @@ from slim_data.input import validation
 def _add_arguments(parser):
     names = ", ".join(registry.DATASETS)
     parser.add_argument("--dataset_name", required=True, help=f"data set to expect: {names}")
-    parser.add_argument("--dataset_dir", required=True, help="folder of the converted data set")
+    parser.add_argument(
+        "--dataset_dir", required=True, type="path", help="folder of the converted data set"
+    )
     program.add_boolean(
         parser, "allow_other_counts", "accept another number of records than published"
     )
 
 
 def _main(values):
-    folder = os.path.expanduser(values.dataset_dir)
     validation.validate(
         values.dataset_name,
-        folder,
+        values.dataset_dir,
         program.report,
         allow_other_counts=values.allow_other_counts,
     )

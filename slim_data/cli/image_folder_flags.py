@@ -1,7 +1,6 @@
 """Arguments that the programs for folders of images share."""
 
 import argparse
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,9 +18,14 @@ def add_arguments(
 ) -> None:
     """Adds the common arguments to a parser, with the given defaults."""
     for split in ("train", "validation"):
-        parser.add_argument(f"--{split}_directory", help=f"folder with {split} images, <label>/*")
+        parser.add_argument(
+            f"--{split}_directory", type="path", help=f"folder with {split} images, <label>/*"
+        )
     parser.add_argument(
-        "--output_directory", required=True, help="folder to write to; created if absent"
+        "--output_directory",
+        required=True,
+        type="path",
+        help="folder to write to; created if absent",
     )
     for flag, default, text in (
         ("train_shards", train_shards, "number of files with training images"),
@@ -53,7 +57,6 @@ def find_sources(
             raise DataError(
                 f"`{split}_directory` must name a folder. Give it with --{split}_directory"
             )
-        folder = os.path.expanduser(folder)
         files = image_folders.find_images(folder, labels, pattern, is_train=split == "train")
         found[split] = image_folders.split_source(folder, files, build, options)
     return found
@@ -67,7 +70,7 @@ def write_sources(
     write_splits.write_splits(
         found,
         {split: getattr(values, f"{split}_shards") for split in found},
-        os.path.expanduser(values.output_directory),
+        values.output_directory,
         num_processes=values.num_threads,
         report=program.report,
     )

@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 from slim_data.cli import help_arguments, legacy_flags
 from slim_data.common.closed_output import ending_with_its_reader
@@ -17,6 +17,11 @@ STATUS_INTERRUPTED = 130  # the shells' convention
 
 
 class _Parser(help_arguments.Parser):
+    def __init__(self, **arguments: Any):
+        super().__init__(**arguments)
+        # Shells expand no ~ after "=" or quotes.
+        self.register("type", "path", os.path.expanduser)
+
     def error(self, message):
         # argparse would print several lines of usage before the message.
         raise DataError(f"{message} (--help shows the usage)")
@@ -52,6 +57,7 @@ def run_program(
     Prints errors in arguments or data as one line on standard error.
 
     Args:
+        add_arguments: receives a parser whose arguments of `type="path"` expand a leading "~".
         arguments: default: the process's.
 
     Returns:
@@ -108,6 +114,13 @@ def add_boolean(
     parser.add_argument(f"--{name}", **kind, default=default, help=text)
     parser.add_argument(
         f"--no{name}", dest=name, action="store_false", default=default, help=argparse.SUPPRESS
+    )
+
+
+def add_num_processes(parser: argparse.ArgumentParser) -> None:
+    """Adds `--num_processes`."""
+    parser.add_argument(
+        "--num_processes", type=int, help="maximum number of processes (default: one per core)"
     )
 
 
