@@ -1,7 +1,8 @@
 """The package's exceptions, whose messages quote arbitrary names and values safely."""
 
+import contextlib
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 MAX_LENGTH = 1000
 # Numbers of an OSError of a full or broken disk, or of a file that is too large.
@@ -45,6 +46,24 @@ class DataErrors(DataError):
     def __reduce__(self):
         # Processes exchange these errors.
         return type(self), (self.faults, self.advice)
+
+
+@contextlib.contextmanager
+def errors_of(place: object) -> Iterator[None]:
+    """Puts the place, such as a file, before the message of a DataError in the context."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from None
+
+
+@contextlib.contextmanager
+def os_errors_of(place: object) -> Iterator[None]:
+    """Turns an OSError in the context into a DataError that names the place."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{place}: {error.strerror}") from error
 
 
 def printable(text: object, max_length: int = MAX_LENGTH) -> str:

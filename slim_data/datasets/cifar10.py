@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from slim_data.common.errors import DataError
+from slim_data.common.errors import DataError, errors_of
 from slim_data.datasets.builder import DatasetBuilder, DatasetInfo
 from slim_data.files import archives, download, pickles
 from slim_data.preprocessing import styles
@@ -109,11 +109,9 @@ class Cifar10(DatasetBuilder):
                 if file not in members:
                     raise DataError(f"{path}: the archive lacks {file}")
                 data = archives.read_member(archive, members[file], MAX_FILE_SIZE)
-                try:
+                with errors_of(f"{path}: {file}"):
                     images, labels = parse(data)
                     _check_labels(labels)
-                except DataError as error:
-                    raise DataError(f"{path}: {file}: {error}") from None
                 yield images, labels
 
 

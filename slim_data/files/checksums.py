@@ -4,17 +4,14 @@ import hashlib
 import os
 from typing import BinaryIO
 
-from slim_data.common.errors import DataError
+from slim_data.common.errors import os_errors_of
 from slim_data.files import opening
 
 
 def sha256(path: str | os.PathLike) -> str:
     """Returns the SHA-256 of a file in hexadecimal digits."""
-    try:
-        with open(path, "rb", opener=opening.regular_file) as file:
-            return sha256_of_open(file)
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from error
+    with os_errors_of(path), open(path, "rb", opener=opening.regular_file) as file:
+        return sha256_of_open(file)
 
 
 def sha256_of_open(file: BinaryIO) -> str:

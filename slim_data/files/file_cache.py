@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from slim_data.common.errors import DataError
+from slim_data.common.errors import DataError, os_errors_of
 from slim_data.files import opening
 from slim_data.files.atomic import write_lines
 
@@ -38,11 +38,9 @@ def cached_values(
 
 
 def _stamp(path):
-    try:
+    with os_errors_of(path):
         status = os.stat(path)
         opening.check_regular(path, status)
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from error
     return status.st_size, status.st_mtime_ns
 
 

@@ -2,7 +2,7 @@
 
 import os
 
-from slim_data.common.errors import DataError
+from slim_data.common.errors import DataError, os_errors_of
 from slim_data.files import opening
 
 _BYTE_ORDER_MARK = "\ufeff"
@@ -16,10 +16,8 @@ def read_lines(path: str | os.PathLike, argument: str | None = None) -> list[str
     """
     shown = path if argument is None else f"`{argument}` {path}"
     try:
-        with open(path, encoding="utf-8", opener=opening.regular_file) as file:
+        with os_errors_of(shown), open(path, encoding="utf-8", opener=opening.regular_file) as file:
             lines = [line.rstrip("\n") for line in file]
-    except OSError as error:
-        raise DataError(f"{shown}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{shown} must be a text file: {error.reason}") from None
     # A byte order mark would become part of the first name.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from slim_data.common.arguments import check_at_least
-from slim_data.common.errors import DataError
+from slim_data.common.errors import DataError, errors_of
 from slim_data.common.extras import check_installed
 from slim_data.common.lazy import tf
 from slim_data.datasets import registry
@@ -72,11 +72,9 @@ def image_batches(
 def _read(path: str | os.PathLike[str], info: DatasetInfo):
     """Returns a style's input: uint8 pixels, or an `EncodedImage` if sizes differ."""
     data = image_files.read_image_file(path)
-    try:
+    with errors_of(path):
         data = image_files.upright(data)
         pixels = image_files.decode_image(data, info.channels)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
     if info.image_size is None:
         return EncodedImage(tf.constant(data), tf.constant(""), -1, -1, lambda: tf.zeros([0, 4]))
     side = info.image_size

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from slim_data.common import progress
-from slim_data.common.errors import DataError
+from slim_data.common.errors import DataError, os_errors_of
 from slim_data.files import file_cache, opening
 from slim_data.tfrecord import crc32c
 
@@ -111,16 +111,14 @@ def find_damaged_records(path: str) -> list[int]:
 
 def total_size(files: Sequence[str]) -> int:
     """Returns the size of files in bytes."""
-    try:
-        return sum(_size(path) for path in files)
-    except OSError as error:
-        raise DataError(f"{error.filename}: {error.strerror}") from error
+    return sum(map(_size, files))
 
 
 def _size(path):
-    status = os.stat(path)
-    # TensorFlow would block on a pipe without a writer.
-    opening.check_regular(path, status)
+    with os_errors_of(path):
+        status = os.stat(path)
+        # TensorFlow would block on a pipe without a writer.
+        opening.check_regular(path, status)
     return status.st_size
 
 
@@ -128,15 +126,12 @@ def _headers(path):
     """Returns (headers of all records in one string, excess of the last record over the file)."""
     headers = bytearray()
     offset = 0
-    try:
-        with open(path, "rb", buffering=0, opener=opening.regular_file) as file:
-            number, size = file.fileno(), os.fstat(file.fileno()).st_size
-            while offset + HEADER_SIZE <= size:
-                header = os.pread(number, HEADER_SIZE, offset)
-                headers += header
-                offset += HEADER_SIZE + int.from_bytes(header[:8], "little") + FOOTER_SIZE
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from error
+    with os_errors_of(path), open(path, "rb", buffering=0, opener=opening.regular_file) as file:
+        number, size = file.fileno(), os.fstat(file.fileno()).st_size
+        while offset + HEADER_SIZE <= size:
+            header = os.pread(number, HEADER_SIZE, offset)
+            headers += header
+            offset += HEADER_SIZE + int.from_bytes(header[:8], "little") + FOOTER_SIZE
     return headers, offset - size
 
 

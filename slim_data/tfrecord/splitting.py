@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 
 from slim_data.common.arguments import check_at_least
-from slim_data.common.errors import DataError
+from slim_data.common.errors import DataError, os_errors_of
 from slim_data.common.progress import ignore
 from slim_data.files.atomic import atomic_directory
 from slim_data.tfrecord import shards
@@ -101,13 +101,11 @@ def split_for_all(
 
 def _link_folder(link, folder):
     """Creates a link to a folder, or keeps an existing one."""
-    try:
+    with os_errors_of(f"{link} cannot be created"):
         if not os.path.lexists(link):
             os.symlink(os.path.abspath(folder), link)
         elif not os.path.samefile(link, folder):
             raise DataError(f"{link} exists and is not {folder}: remove it and run again")
-    except OSError as error:
-        raise DataError(f"{link} cannot be created: {error.strerror}") from error
 
 
 def _all_files(data_dir, num_workers):
@@ -139,10 +137,7 @@ def _check_links(folder, own):
 
 
 def _link(folder, own):
-    try:
-        with atomic_directory(folder) as partial:
-            for path in own:
-                file = os.path.basename(path)
-                os.symlink(os.path.join(os.pardir, file), os.path.join(partial, file))
-    except OSError as error:
-        raise DataError(f"{folder} cannot be created: {error.strerror}") from error
+    with os_errors_of(f"{folder} cannot be created"), atomic_directory(folder) as partial:
+        for path in own:
+            file = os.path.basename(path)
+            os.symlink(os.path.join(os.pardir, file), os.path.join(partial, file))

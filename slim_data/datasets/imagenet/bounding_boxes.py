@@ -8,7 +8,7 @@ import csv
 from collections.abc import Container, Iterable
 from typing import NamedTuple
 
-from slim_data.common.errors import DataError
+from slim_data.common.errors import DataError, os_errors_of
 from slim_data.common.extras import import_extra
 from slim_data.files import opening
 
@@ -84,8 +84,12 @@ def read_boxes(
         images: images to read boxes of; default: all.
     """
     found = {}
+    argument = f"`bounding_box_file` {path}"
     try:
-        with open(path, encoding="utf-8", newline="", opener=opening.regular_file) as file:
+        with (
+            os_errors_of(argument),
+            open(path, encoding="utf-8", newline="", opener=opening.regular_file) as file,
+        ):
             for number, row in enumerate(csv.reader(file), 1):
                 box = _parsed(row)
                 if box is None:
@@ -97,10 +101,8 @@ def read_boxes(
                 has_area = box[0] < box[2] and box[1] < box[3]
                 if has_area and (images is None or row[0] in images):
                     found.setdefault(row[0], []).append(box)
-    except OSError as error:
-        raise DataError(f"`bounding_box_file` {path}: {error.strerror}") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"`bounding_box_file` {path} must be a CSV file ({error})") from None
+        raise DataError(f"{argument} must be a CSV file ({error})") from None
     return found
 
 

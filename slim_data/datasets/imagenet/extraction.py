@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 
-from slim_data.common.errors import DataError
+from slim_data.common.errors import DataError, errors_of
 from slim_data.common.progress import ignore
 from slim_data.datasets.imagenet import bounding_boxes
 from slim_data.files import archives
@@ -146,10 +146,8 @@ def write_boxes(
             if name is None or name[1] not in known:
                 continue
             data = archives.read_member(archive, member, MAX_ANNOTATION_SIZE)
-            try:
+            with errors_of(f"{path}: {member.name}"):
                 boxes = bounding_boxes.from_xml(data)
-            except DataError as error:
-                raise DataError(f"{path}: {member.name}: {error}") from None
             boxes = bounding_boxes.of_class(boxes, name[1], known)
             lines += bounding_boxes.lines(f"{name[2]}.JPEG", boxes)
             count += 1

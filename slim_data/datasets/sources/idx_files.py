@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from slim_data.common.errors import DataError
+from slim_data.common.errors import DataError, os_errors_of
 from slim_data.datasets.builder import DatasetBuilder
 from slim_data.files import download, opening
 
@@ -93,10 +93,8 @@ class _IdxFile:
 
     def __init__(self, path):
         self.path = path
-        try:
+        with os_errors_of(path):
             self._file = open(path, "rb", opener=opening.regular_file)
-        except OSError as error:
-            raise DataError(f"{path}: {error.strerror}") from error
         self._stream = gzip.open(self._file)
 
     def __enter__(self):

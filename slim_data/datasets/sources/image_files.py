@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from slim_data.common.errors import DataError
+from slim_data.common.errors import DataError, os_errors_of
 from slim_data.common.extras import import_extra
 from slim_data.common.lazy import tf
 from slim_data.files import opening
@@ -34,11 +34,8 @@ _DAMAGED = "the image is damaged and cannot be decoded"
 
 def read_image_file(path: str | os.PathLike) -> bytes:
     """Returns the bytes of a file."""
-    try:
-        with open(path, "rb", opener=opening.regular_file) as file:
-            return file.read()
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from error
+    with os_errors_of(path), open(path, "rb", opener=opening.regular_file) as file:
+        return file.read()
 
 
 def upright(data: bytes) -> bytes:

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from slim_data.common.errors import DataError, DataErrors, printable
+from slim_data.common.errors import DataError, DataErrors, errors_of, os_errors_of
 from slim_data.datasets.sources import image_files
 from slim_data.datasets.sources.labels_file import check_labels
 from slim_data.files.text_files import read_lines
@@ -43,10 +43,8 @@ def read_labels(path: str) -> list[str]:
 
 def class_folders(directory: str) -> list[str]:
     """Returns the names of the folders in a folder, sorted, without hidden ones."""
-    try:
+    with os_errors_of(directory):
         found = sorted(entry.name for entry in os.scandir(directory) if entry.is_dir())
-    except OSError as error:
-        raise DataError(f"{directory}: {error.strerror}") from error
     return [name for name in found if not name.startswith(".")]
 
 
@@ -121,10 +119,11 @@ def _generate(directory, files, build, start, stop):
     for file in files[start:stop]:
         path = os.path.join(directory, file)
         try:
-            record = example(file, image_files.read_image_file(path))
+            data = image_files.read_image_file(path)
+            with errors_of(path):
+                record = example(file, data)
         except DataError as error:
-            reason = str(error)
-            faults.append(reason if reason.startswith(printable(path)) else f"{path}: {reason}")
+            faults.append(str(error))
         else:
             if not faults:
                 yield record
@@ -136,9 +135,8 @@ def _digest(directory, files):
     """Returns a digest that changes if a file is added, renamed, removed or resized."""
     digest = hashlib.sha256()
     for file in files:
-        try:
-            size = os.stat(os.path.join(directory, file)).st_size
-        except OSError as error:
-            raise DataError(f"{error.filename}: {error.strerror}") from error
+        path = os.path.join(directory, file)
+        with os_errors_of(path):
+            size = os.stat(path).st_size
         digest.update(f"{file}\0{size}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()

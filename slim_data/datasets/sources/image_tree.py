@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from slim_data.common import progress
-from slim_data.common.errors import DataError, printable
+from slim_data.common.errors import DataError, errors_of, os_errors_of
 from slim_data.datasets.sources import image_files, image_folders
 
 # Files of file managers and archives.
@@ -80,10 +80,8 @@ def _walk(directory: str, folder: str, above: tuple[str, ...]) -> Iterator[str]:
     real = os.path.realpath(place)
     if real in above:  # a link to a folder that holds the link
         return
-    try:
+    with os_errors_of(place):
         entries = sorted(os.scandir(place), key=lambda entry: entry.name)
-    except OSError as error:
-        raise DataError(f"{place}: {error.strerror}") from error
     for entry in entries:
         if _is_left_behind(entry.name):
             continue
@@ -100,10 +98,11 @@ def _is_left_behind(name):
 def _fault(path):
     """Returns the reason why a file is unusable, or None."""
     try:
-        image_files.as_jpeg(image_files.upright(image_files.read_image_file(path)))
+        data = image_files.read_image_file(path)
+        with errors_of(path):
+            image_files.as_jpeg(image_files.upright(data))
     except DataError as error:
-        reason = str(error)
-        return reason if reason.startswith(printable(path)) else f"{path}: {reason}"
+        return str(error)
     return None
 
 
