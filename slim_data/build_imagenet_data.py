@@ -66,8 +66,10 @@ def _main(values):
     synsets = image_folders.read_labels(values.labels_file)
     for synset in synsets:
         wordnet.check_wordnet_id(synset, f"`labels_file` {values.labels_file}")
-    names = records.read_names(values.imagenet_metadata_file, synsets)
-    raw_side = values.resize_dimen if values.raw_pixel else None
+    example_builder = records.ExampleBuilder(
+        records.read_names(values.imagenet_metadata_file, synsets),
+        raw_side=values.resize_dimen if values.raw_pixel else None,
+    )
     options = {
         "synsets": checksums.sha256(values.labels_file),
         "metadata": checksums.sha256(values.imagenet_metadata_file),
@@ -78,17 +80,19 @@ def _main(values):
         for split in image_folder_flags.SPLITS:
             if getattr(values, f"{split}_directory"):
                 raise DataError(f"`tfds_dir` replaces --{split}_directory: give only one of them")
-        found = tfds.find_sources(values.tfds_dir, names, raw_side, options)
+        sources = tfds.find_sources(values.tfds_dir, example_builder, options)
     else:
-        boxes = bounding_boxes.read_boxes(values.bounding_box_file)
-        number = sum(map(len, boxes.values()))
-        program.report(f"Read {number} bounding boxes of {len(boxes)} images")
-        build = functools.partial(
-            records.example_builder, names, values.bounding_box_file, raw_side
-        )
-        options["bounding boxes"] = checksums.sha256(values.bounding_box_file)
-        found = image_folder_flags.find_sources(values, synsets, records.PATTERN, build, options)
-    image_folder_flags.write_sources(values, found)
+        sources = _folder_sources(values, synsets, example_builder, options)
+    image_folder_flags.write_sources(values, sources)
+
+
+def _folder_sources(values, synsets, example_builder, options):
+    boxes = bounding_boxes.read_boxes(values.bounding_box_file)
+    number = sum(map(len, boxes.values()))
+    program.report(f"Read {number} bounding boxes of {len(boxes)} images")
+    build = functools.partial(example_builder.for_files, values.bounding_box_file)
+    options = options | {"bounding boxes": checksums.sha256(values.bounding_box_file)}
+    return image_folder_flags.find_sources(values, synsets, records.PATTERN, build, options)
 
 
 run = program.console_command("build_imagenet_data", __doc__, _add_arguments, _main)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from slim_data.common import progress
 from slim_data.common.errors import DataError
 from slim_data.datasets.imagenet import devkit, extraction, official_archives, wordnet
+from slim_data.datasets.imagenet.official_archives import ANNOTATIONS, DEVKIT, TRAIN, VALIDATION
 from slim_data.files.atomic import write_lines
 from slim_data.files.text_files import read_lines
 
@@ -26,10 +27,6 @@ METADATA = "imagenet_metadata.txt"
 VALIDATION_LABELS = "imagenet_2012_validation_synset_labels.txt"
 LISTS = (SYNSETS, METADATA, VALIDATION_LABELS)
 BOXES = "imagenet_2012_bounding_boxes.csv"
-DEVKIT = official_archives.DEVKIT
-TRAIN = official_archives.TRAIN
-VALIDATION = official_archives.VALIDATION
-ANNOTATIONS = official_archives.ANNOTATIONS
 # Earlier scripts put the annotations here.
 _OTHER_ANNOTATIONS = os.path.join(RAW, "bounding_boxes", "annotations.tar.gz")
 

@@ -3,6 +3,8 @@
 Source: O. Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015.
 """
 
+import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -30,59 +32,58 @@ def read_names(path: str, synsets: Iterable[str]) -> dict[str, str]:
     return {synset: names[synset] for synset in synsets}
 
 
-def example_builder(
-    names: Mapping[str, str], box_file: str, raw_side: int | None, files: Iterable[str]
-) -> Callable[[str, bytes], bytes]:
-    """Returns a function that makes an example from an image, see `image_folders.split_source`.
+@dataclasses.dataclass(frozen=True)
+class ExampleBuilder:
+    """Makes serialized tf.Examples of ImageNet's images.
 
     Args:
         names: {WordNet id: names} of the classes, in their order from 1.
-        files: images, as `<WordNet id>/<name>`.
+        raw_side: None keeps images as JPEG; a positive number stores raw pixels, resized to squares
+            of this side; 0 stores them in the original size.
     """
-    boxes = bounding_boxes.read_boxes(box_file, {os.path.basename(file) for file in files})
-    labels = class_numbers(names)
 
-    def build(file, data):
-        synset, name = os.path.split(file)
-        found = boxes.get(name, ())
-        return image_example(data, name, synset, labels[synset], names[synset], found, raw_side)
+    names: Mapping[str, str]
+    raw_side: int | None
 
-    return build
+    @functools.cached_property
+    def _labels(self):
+        return {synset: i for i, synset in enumerate(self.names, 1)}
 
+    def build(
+        self, data: bytes, filename: str, synset: str, boxes: Sequence[Sequence[float]] = ()
+    ) -> bytes:
+        """Returns the example of a JPEG or PNG file with these bytes."""
+        encoded, image_format, size = self._encoded(data)
+        return examples.build_example(
+            encoded,
+            image_format,
+            size,
+            self._labels[synset],
+            self.names[synset],
+            synset=synset,
+            filename=filename,
+            boxes=boxes,
+        )
 
-def class_numbers(names: Iterable[str]) -> dict[str, int]:
-    """Returns {WordNet id: number} of the classes in their order, starting with 1."""
-    return {synset: i for i, synset in enumerate(names, 1)}
+    def for_files(self, box_file: str, files: Iterable[str]) -> Callable[[str, bytes], bytes]:
+        """Returns a function of a file `<WordNet id>/<name>` and its bytes that adds its boxes.
 
+        See `image_folders.Build`.
+        """
+        boxes = bounding_boxes.read_boxes(box_file, {os.path.basename(file) for file in files})
 
-def image_example(
-    data: bytes,
-    filename: str,
-    synset: str,
-    label: int,
-    text: str,
-    boxes: Sequence[Sequence[float]],
-    raw_side: int | None,
-) -> bytes:
-    """Returns the serialized tf.Example of an image.
+        def build(file, data):
+            synset, name = os.path.split(file)
+            return self.build(data, name, synset, boxes.get(name, ()))
 
-    Args:
-        data: bytes of a JPEG or PNG file.
-        raw_side: None keeps the image as JPEG; a positive number stores raw pixels, resized to a
-            square of this side; 0 stores them in the original size.
-    """
-    encoded, image_format, size = _image(data, raw_side)
-    return examples.build_example(
-        encoded, image_format, size, label, text, synset=synset, filename=filename, boxes=boxes
-    )
+        return build
 
-
-def _image(data, raw_side):
-    """Returns (bytes, format, (height, width, 3)) for the record."""
-    if raw_side is None:
-        encoded, size = image_files.as_jpeg(data)
-        return encoded, "JPEG", size
-    pixels = image_files.decode_image(data)
-    if raw_side:
-        pixels = image_files.resize_image(pixels, raw_side)
-    return pixels.tobytes(), "RAW", pixels.shape
+    def _encoded(self, data):
+        """Returns (bytes, format, (height, width, 3)) for the record."""
+        if self.raw_side is None:
+            encoded, size = image_files.as_jpeg(data)
+            return encoded, "JPEG", size
+        pixels = image_files.decode_image(data)
+        if self.raw_side:
+            pixels = image_files.resize_image(pixels, self.raw_side)
+        return pixels.tobytes(), "RAW", pixels.shape
