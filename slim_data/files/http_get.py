@@ -63,8 +63,7 @@ def open_url(
     # `urllib.request.urlopen` would also accept files and FTP.
     for handler in (
         urllib.request.ProxyHandler(),
-        _Http(guard),
-        _Https(guard),
+        _Connections(guard),
         urllib.request.UnknownHandler(),
         urllib.request.HTTPDefaultErrorHandler(),
         _Redirects(),
@@ -169,19 +168,15 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
-class _Http(urllib.request.HTTPHandler):
+class _Connections(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens the connections that the guard watches."""
+
     def __init__(self, guard):
         super().__init__()
         self._guard = guard
 
     def http_open(self, request):
         return self.do_open(self._guard.connection(http.client.HTTPConnection), request)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, guard):
-        super().__init__()
-        self._guard = guard
 
     def https_open(self, request):
         kind = self._guard.connection(http.client.HTTPSConnection)

@@ -24,16 +24,6 @@ _GLOBALS = (*_RECONSTRUCT, _NDARRAY, _DTYPE, _ENCODE)
 
 MAX_OPCODES = 2**18  # CIFAR-10's have about 60,000
 
-_IGNORED = {"PROTO", "FRAME"}
-_STRINGS = {"BINSTRING", "SHORT_BINSTRING"}  # str of Python 2: bytes
-_VALUES = {"BININT", "BININT1", "BININT2", "LONG1"}
-_VALUES |= {"BINUNICODE", "SHORT_BINUNICODE", "BINBYTES", "SHORT_BINBYTES"}
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_PUTS = {"BINPUT", "LONG_BINPUT", "MEMOIZE"}
-_GETS = {"BINGET", "LONG_BINGET"}
-
 
 def read_pickle(data: bytes) -> Any:
     """Returns the value in a pickle of protocol 2, 3 or 4.
@@ -102,40 +92,65 @@ class _Machine:
     def step(self, name, argument):
         """Follows one opcode."""
         stack = self.stack
-        if name in _VALUES:
-            stack.append(argument)
-        elif name in _PUTS:
-            self._memory[len(self._memory) if argument is None else argument] = stack[-1]
-        elif name in _STRINGS:
-            stack.append(argument.encode("latin-1"))
-        elif name in _GETS:
-            stack.append(self._memory[argument])
-        elif name in _CONSTANTS:
-            stack.append(_CONSTANTS[name])
-        elif name in _EMPTY:
-            stack.append(_EMPTY[name]())
-        elif name == "MARK":
-            stack.append(_Mark)
-        elif name == "TUPLE":
-            stack.append(tuple(self._since_mark()))
-        elif name in _TUPLES:
-            stack.append(tuple(self._pop(_TUPLES[name])))
-        elif name in ("APPEND", "APPENDS"):
-            values = self._since_mark() if name == "APPENDS" else self._pop(1)
-            _top(stack, list).extend(values)
-        elif name in ("SETITEM", "SETITEMS"):
-            values = self._since_mark() if name == "SETITEMS" else self._pop(2)
-            if not all(isinstance(key, (str, bytes)) for key in values[::2]):
-                raise DataError("the pickle holds a dictionary with keys that are not strings")
-            _top(stack, dict).update(zip(values[::2], values[1::2], strict=True))
-        elif name in ("GLOBAL", "STACK_GLOBAL"):
-            stack.append(_global(argument or " ".join(self._pop(2))))
-        elif name == "REDUCE":
-            stack.append(self._reduced(*self._pop(2)))
-        elif name == "BUILD":
-            stack.append(_built(*self._pop(2)))
-        elif name not in _IGNORED:
-            raise DataError(f"the pickle uses {name}, which no plain value needs")
+        match name:
+            case "BININT" | "BININT1" | "BININT2" | "LONG1":
+                stack.append(argument)
+            case "BINUNICODE" | "SHORT_BINUNICODE" | "BINBYTES" | "SHORT_BINBYTES":
+                stack.append(argument)
+            case "BINSTRING" | "SHORT_BINSTRING":  # str of Python 2: bytes
+                stack.append(argument.encode("latin-1"))
+            case "NONE":
+                stack.append(None)
+            case "NEWTRUE" | "NEWFALSE":
+                stack.append(name == "NEWTRUE")
+            case "BINPUT" | "LONG_BINPUT" | "MEMOIZE":
+                self._memory[len(self._memory) if argument is None else argument] = stack[-1]
+            case "BINGET" | "LONG_BINGET":
+                stack.append(self._memory[argument])
+            case "MARK":
+                stack.append(_Mark)
+            case "EMPTY_TUPLE":
+                stack.append(())
+            case "TUPLE1" | "TUPLE2" | "TUPLE3":
+                stack.append(tuple(self._pop(int(name[-1]))))
+            case "TUPLE":
+                stack.append(tuple(self._since_mark()))
+            case "EMPTY_LIST":
+                stack.append([])
+            case "APPEND":
+                self._extend_list(self._pop(1))
+            case "APPENDS":
+                self._extend_list(self._since_mark())
+            case "EMPTY_DICT":
+                stack.append({})
+            case "SETITEM":
+                self._update_dict(self._pop(2))
+            case "SETITEMS":
+                self._update_dict(self._since_mark())
+            case "GLOBAL" | "STACK_GLOBAL":
+                stack.append(_global(argument or " ".join(self._pop(2))))
+            case "REDUCE":
+                stack.append(self._reduced(*self._pop(2)))
+            case "BUILD":
+                stack.append(_built(*self._pop(2)))
+            case "PROTO" | "FRAME":
+                pass
+            case _:
+                raise DataError(f"the pickle uses {name}, which no plain value needs")
+
+    def _extend_list(self, values):
+        self._top(list).extend(values)
+
+    def _update_dict(self, values):
+        keys, values = values[::2], values[1::2]
+        if not all(isinstance(key, (str, bytes)) for key in keys):
+            raise DataError("the pickle holds a dictionary with keys that are not strings")
+        self._top(dict).update(zip(keys, values, strict=True))
+
+    def _top(self, kind):
+        if not isinstance(self.stack[-1], kind):
+            raise ValueError(f"a {kind.__name__} is missing")
+        return self.stack[-1]
 
     def _pop(self, number):
         values = self.stack[-number:]
@@ -163,12 +178,6 @@ class _Machine:
             values.append(self.stack.pop())
         self.stack.pop()
         return values[::-1]
-
-
-def _top(stack, kind):
-    if not isinstance(stack[-1], kind):
-        raise ValueError(f"a {kind.__name__} is missing")
-    return stack[-1]
 
 
 def _global(name):
