@@ -66,6 +66,18 @@ def os_errors_of(place: object) -> Iterator[None]:
         raise DataError(f"{place}: {error.strerror}") from error
 
 
+@contextlib.contextmanager
+def write_errors_of(argument: str, folder: object) -> Iterator[None]:
+    """Turns an OSError into a DataError: an argument must be a folder to write to."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"`{argument}` must be a folder that can be written to. "
+            f"Received: {argument}={str(folder)!r} ({error})"
+        ) from error
+
+
 def printable(text: object, max_length: int = MAX_LENGTH) -> str:
     r"""Returns a text as one line of limited length that cannot act as a terminal command.
 

@@ -205,12 +205,11 @@ class DatasetBuilder(abc.ABC):
             DataError: some are missing.
         """
         names = [file.name for file in self.downloads]
-        lacking = [name for name in names if not os.path.isfile(os.path.join(self.raw_dir, name))]
-        if lacking:
+        if missing := [file.name for file in self.missing()]:
             raise DataError(
                 f"`raw_dir` must hold {', '.join(names)}, the official archives of "
                 f"{self.info.title}. Received: raw_dir={str(self.raw_dir)!r} without "
-                f"{', '.join(lacking)}"
+                f"{', '.join(missing)}"
             )
         return [os.path.join(self.raw_dir, name) for name in names]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from slim_data.common import progress
 from slim_data.common.arguments import check_at_least
-from slim_data.common.errors import DataError
+from slim_data.common.errors import DataError, write_errors_of
 from slim_data.datasets import registry
 from slim_data.datasets.sources import labels_file, tfds_source
 from slim_data.tfrecord import record_files, shards, writing
@@ -81,7 +81,7 @@ def convert(
     if not allow_other_archives:
         builder.check_official()
     sizes = {split: _size(builder, split, len(paths[split])) for split in to_write}
-    try:
+    with write_errors_of("dataset_dir", dataset_dir):
         os.makedirs(dataset_dir, exist_ok=True)
         for split, size in sizes.items():
             with bar(split, size) as advance:
@@ -95,11 +95,6 @@ def convert(
                 )
             report(f"Wrote {size} {split} images to {shards.first_and_last(paths[split])}")
         labels_file.write_labels(dataset_dir, dataset.labels, dataset.label_offset)
-    except OSError as error:
-        raise DataError(
-            f"`dataset_dir` must be a folder that can be written to. "
-            f"Received: dataset_dir={str(dataset_dir)!r} ({error})"
-        ) from error
     report("")
     report(f"Finished converting the {dataset.title} dataset!")
     return paths

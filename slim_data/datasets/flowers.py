@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from slim_data.common.errors import DataError
 from slim_data.common.lazy import tf
 from slim_data.datasets.builder import DatasetBuilder, DatasetInfo
+from slim_data.datasets.sources import image_folders
 from slim_data.files import archives, download
 from slim_data.preprocessing import styles
 from slim_data.tfrecord import examples
@@ -34,7 +35,8 @@ NUM_VALIDATION = 350
 MAX_PHOTO_SIZE = 2**24
 SEED = 0
 
-_PHOTO = re.compile(rf"flower_photos/({'|'.join(LABELS)})/\w[\w .-]*\.jpg")
+# The group is the kind of flower.
+PHOTO = re.compile(rf"flower_photos/({'|'.join(LABELS)})/\w[\w .-]*\.jpg")
 _JPEG_START = b"\xff\xd8\xff"
 
 
@@ -95,10 +97,8 @@ class Flowers(DatasetBuilder):
 def _photos(archive):
     """Returns {split: archive entries of its photos}."""
     members = archives.list_members(archive)
-    names = sorted(name for name in members if _PHOTO.fullmatch(name))
-    # Only `random()` gives the same numbers with every release of Python.
-    place = random.Random(SEED)
-    names.sort(key=lambda name: place.random())
+    names = sorted(name for name in members if PHOTO.fullmatch(name))
+    image_folders.shuffle(names, random.Random(SEED))
     number = num_validation(len(names))
     if number < 1:
         raise DataError(
@@ -110,7 +110,7 @@ def _photos(archive):
 
 
 def _example(photo, name, path):
-    label = _PHOTO.fullmatch(name)[1]
+    label = PHOTO.fullmatch(name)[1]
     try:
         if not photo.startswith(_JPEG_START):
             raise DataError(f"{path}: {name} is not a JPEG file")

@@ -2,13 +2,13 @@
 
 import os
 import random
-import re
 import tarfile
 from collections.abc import Callable, Mapping
 
 from slim_data.common import progress
 from slim_data.common.errors import DataError
 from slim_data.datasets import flowers
+from slim_data.datasets.sources import image_folders
 from slim_data.files import archives, download
 from slim_data.files.atomic import atomic_directory, write_bytes, write_lines
 
@@ -16,8 +16,6 @@ RAW = "raw-data"
 LABELS_FILE = "labels.txt"
 VALIDATION_PER_CLASS = 100
 SEED = 0
-
-_PHOTO = re.compile(rf"flower_photos/({'|'.join(flowers.LABELS)})/(\w[\w .-]*\.jpg)")
 
 
 def prepare(data_dir: str | os.PathLike, report: Callable[[str], object]) -> None:
@@ -67,18 +65,17 @@ def draw(
     path: str, members: Mapping[str, tarfile.TarInfo]
 ) -> dict[tuple[str, str], list[tarfile.TarInfo]]:
     """Returns {(split, class): entries of the photos}, given an archive's {name: entry}."""
-    place = random.Random(SEED)
+    generator = random.Random(SEED)
     photos = {}
     for label in flowers.LABELS:
-        found = [_PHOTO.fullmatch(name) for name in sorted(members)]
+        found = [flowers.PHOTO.fullmatch(name) for name in sorted(members)]
         names = [match[0] for match in found if match and match[1] == label]
         if len(names) <= VALIDATION_PER_CLASS:
             raise DataError(
                 f"{path}: the archive must hold more than {VALIDATION_PER_CLASS} photos "
                 f"flower_photos/{label}/<name>.jpg. Received: {len(names)}"
             )
-        # Only `random()` gives the same numbers with every release of Python.
-        names.sort(key=lambda name: place.random())
+        image_folders.shuffle(names, generator)
         drawn = names[:VALIDATION_PER_CLASS]
         photos["validation", label] = [members[name] for name in drawn]
         photos["train", label] = [members[name] for name in names[VALIDATION_PER_CLASS:]]

@@ -116,34 +116,33 @@ def find_shards(data_dir: str | os.PathLike, split: str) -> list[str]:
     missing, or the files belong to more than one conversion or worker.
     """
     paths = find_candidates(data_dir, split)
-    sets = {_set_of(os.path.basename(path), split): path for path in reversed(paths)}
+    if not paths:
+        return []
+    names = [os.path.basename(path) for path in paths]
     received = f"Received: data_dir={str(data_dir)!r}"
-    if len(sets) > 1:
-        shown = " and ".join(os.path.basename(path) for path in sorted(sets.values())[:2])
+    first_of_set = {_set_of(name, split): name for name in reversed(names)}
+    if len(first_of_set) > 1:
+        shown = " and ".join(sorted(first_of_set.values())[:2])
         raise DataError(
             f"`data_dir` must hold the {split} files of one conversion only. "
             f"{received} with {shown}"
         )
-    for count in sets:
-        wanted = (
-            shard_names(split, count) if isinstance(count, int) else [os.path.basename(paths[0])]
+    (count,) = first_of_set
+    wanted = shard_names(split, count) if isinstance(count, int) else names
+    share = f"all {len(wanted)}"
+    worker = _worker_of(data_dir)
+    if worker is not None and len(names) < len(wanted):
+        wanted = worker_part(wanted, *worker)
+        share = f"its {len(wanted)} of {count}"
+    if foreign := [name for name in names if name not in wanted]:
+        raise DataError(
+            f"`data_dir` must hold {share} {split} files and no others. "
+            f"{received} with {foreign[0]}"
         )
-        share = f"all {len(wanted)}"
-        worker = _worker_of(data_dir)
-        if worker is not None and len(paths) < len(wanted):
-            wanted = worker_part(wanted, *worker)
-            share = f"its {len(wanted)} of {count}"
-        foreign = [path for path in paths if os.path.basename(path) not in wanted]
-        if foreign:
-            raise DataError(
-                f"`data_dir` must hold {share} {split} files and no others. "
-                f"{received} with {os.path.basename(foreign[0])}"
-            )
-        missing = [name for name in wanted if os.path.join(data_dir, name) not in paths]
-        if missing:
-            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-            raise DataError(
-                f"`data_dir` must hold {share} {split} files. "
-                f"{received} without {', '.join(missing[:3])}{more}"
-            )
+    if missing := [name for name in wanted if name not in names]:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise DataError(
+            f"`data_dir` must hold {share} {split} files. "
+            f"{received} without {', '.join(missing[:3])}{more}"
+        )
     return paths

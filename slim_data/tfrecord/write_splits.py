@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from slim_data.common import progress
 from slim_data.common.arguments import check_at_least
-from slim_data.common.errors import DataError, DataErrors
+from slim_data.common.errors import DataErrors, write_errors_of
 from slim_data.tfrecord import shards, writing
 
 
@@ -47,14 +47,12 @@ def write_splits(
     faults = []
     for split, source in sources.items():
         try:
-            _write_split(split, source, num_shards[split], output_directory, num_processes, report)
+            with write_errors_of("output_directory", output_directory):
+                _write_split(
+                    split, source, num_shards[split], output_directory, num_processes, report
+                )
         except DataErrors as error:
             faults += error.faults
-        except OSError as error:
-            raise DataError(
-                f"`output_directory` must be a folder that can be written to. "
-                f"Received: output_directory={str(output_directory)!r} ({error})"
-            ) from error
     if not faults:
         return
     if len(faults) > 1:

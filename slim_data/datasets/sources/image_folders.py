@@ -70,10 +70,14 @@ def find_images(
         files += [f"{label}/{name}" for name in chosen]
     if not files:
         raise DataError(f"{directory} holds no images <label>/{pattern}")
-    # Only `random()` gives the same numbers with every release of Python.
-    place = random.Random(SEED)
-    files.sort(key=lambda file: place.random())
+    shuffle(files, random.Random(SEED))
     return files
+
+
+def shuffle(items: list[str], generator: random.Random) -> None:
+    """Shuffles a list, equally with every release of Python."""
+    # Of the generator's methods, only `random` promises this.
+    items.sort(key=lambda item: generator.random())
 
 
 def split_source(
