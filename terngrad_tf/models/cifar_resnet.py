@@ -38,12 +38,10 @@ def build(
         shortcuts, "option A").
     """
     del dropout_keep_prob
-    layer = 0
+    kernels = parts.Kernels(weight_decay, seed)
 
     def weights():
-        nonlocal layer
-        layer += 1
-        return parts.kernel(keras.initializers.HeNormal(seed=seed + layer), weight_decay)
+        return kernels.next(keras.initializers.HeNormal)
 
     def conv(x, filters, strides=1, *, name, relu=True):
         return parts.normalized_conv(

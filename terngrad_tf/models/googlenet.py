@@ -47,13 +47,10 @@ def build(
         in the TernGrad experiments (Wen et al., NIPS 2017).
     """
     parts.check_image_size("googlenet", image_size, *_IMAGE_SIZES)
-    layer = 0
+    kernels = parts.Kernels(weight_decay, seed)
 
     def weights(stddev):
-        nonlocal layer
-        layer += 1
-        initializer = keras.initializers.TruncatedNormal(stddev=stddev, seed=seed + layer)
-        return parts.kernel(initializer, weight_decay)
+        return kernels.next(keras.initializers.TruncatedNormal, stddev=stddev)
 
     def conv(x, filters, kernel_size, strides=1, *, name):
         return parts.normalized_conv(
@@ -95,6 +92,6 @@ def build(
     features = x.shape[-1]
     # Truncation at two deviations divides the variance by 1.3; 2 / features is left.
     head = weights(math.sqrt(1.3 * 2 / features))
-    x = keras.layers.Dropout(1 - dropout_keep_prob, seed=seed + layer + 1, name="dropout")(x)
+    x = keras.layers.Dropout(1 - dropout_keep_prob, seed=kernels.next_seed(), name="dropout")(x)
     logits = keras.layers.Dense(num_classes, name="logits", **head)(x)
     return keras.Model(images, logits, name="googlenet")

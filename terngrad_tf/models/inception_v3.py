@@ -34,13 +34,10 @@ def build(
         values as in the TernGrad experiments (Wen et al., NIPS 2017).
     """
     parts.check_image_size("inception_v3", image_size, _SMALLEST_IMAGE)
-    layer = 0
+    kernels = parts.Kernels(weight_decay, seed)
 
     def weights(stddev):
-        nonlocal layer
-        layer += 1
-        initializer = keras.initializers.TruncatedNormal(stddev=stddev, seed=seed + layer)
-        return parts.kernel(initializer, weight_decay)
+        return kernels.next(keras.initializers.TruncatedNormal, stddev=stddev)
 
     def conv(x, filters, kernel_size, strides=1, padding="same", *, name, stddev=0.1):
         return parts.normalized_conv(
@@ -161,6 +158,6 @@ def build(
         x = mixed_7(x, f"mixed_{name}")
     x = keras.layers.GlobalAveragePooling2D(name="pool_head")(x)
     head = weights(0.01)
-    x = keras.layers.Dropout(1 - dropout_keep_prob, seed=seed + layer + 1, name="dropout")(x)
+    x = keras.layers.Dropout(1 - dropout_keep_prob, seed=kernels.next_seed(), name="dropout")(x)
     logits = keras.layers.Dense(num_classes, name="logits", **head)(x)
     return keras.Model(images, [logits, aux_logits], name="inception_v3")

@@ -1,5 +1,6 @@
 """Parts that several networks share."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -13,6 +14,29 @@ def kernel(initializer: keras.initializers.Initializer, weight_decay: float) -> 
         "kernel_initializer": initializer,
         "kernel_regularizer": keras.regularizers.L2(weight_decay / 2),
     }
+
+
+class Kernels:
+    """Initial values and decay of a network's kernels: layer k draws with `seed + k`.
+
+    Args:
+        weight_decay: see `kernel`.
+    """
+
+    def __init__(self, weight_decay: float, seed: int):
+        self._weight_decay = weight_decay
+        self._seed = seed
+
+    def next_seed(self) -> int:
+        """Returns the seed of the next layer."""
+        self._seed += 1
+        return self._seed
+
+    def next(
+        self, initializer: Callable[..., keras.initializers.Initializer], **options: Any
+    ) -> dict[str, Any]:
+        """Returns the next layer's arguments, given a class of initializers and its options."""
+        return kernel(initializer(**options, seed=self.next_seed()), self._weight_decay)
 
 
 def normalized_conv(

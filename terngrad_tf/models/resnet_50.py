@@ -36,12 +36,9 @@ def build(
         and initial values as in MindSpore's tutorial of dimension-reduction training.
     """
     del dropout_keep_prob
-    layer = 0
+    kernels = parts.Kernels(weight_decay, seed)
 
     def conv(x, filters, kernel_size, strides=1, *, name, relu=True):
-        nonlocal layer
-        layer += 1
-        initializer = keras.initializers.GlorotUniform(seed=seed + layer)
         return parts.normalized_conv(
             x,
             filters,
@@ -50,7 +47,7 @@ def build(
             relu=relu,
             name=name,
             **_BATCH_NORM,
-            **parts.kernel(initializer, weight_decay),
+            **kernels.next(keras.initializers.GlorotUniform),
         )
 
     def block(x, filters, strides, name):
@@ -71,8 +68,6 @@ def build(
             strides = 2 if stage > 1 and position == 1 else 1
             x = block(x, filters, strides, f"block{stage}_{position}")
     x = keras.layers.GlobalAveragePooling2D(name="pool_head")(x)
-    initializer = keras.initializers.TruncatedNormal(stddev=0.01, seed=seed + layer + 1)
-    logits = keras.layers.Dense(
-        num_classes, name="logits", **parts.kernel(initializer, weight_decay)
-    )(x)
+    head = kernels.next(keras.initializers.TruncatedNormal, stddev=0.01)
+    logits = keras.layers.Dense(num_classes, name="logits", **head)(x)
     return keras.Model(images, logits, name="resnet_50")

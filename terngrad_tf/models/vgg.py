@@ -38,12 +38,10 @@ def build(
         al., NIPS 2017).
     """
     parts.check_image_size(name, image_size, 2 ** len(stages))
-    layer = 0
+    kernels = parts.Kernels(weight_decay, seed)
 
     def weights():
-        nonlocal layer
-        layer += 1
-        return parts.kernel(keras.initializers.GlorotUniform(seed=seed + layer), weight_decay)
+        return kernels.next(keras.initializers.GlorotUniform)
 
     images = keras.Input((image_size, image_size, channels), name="images")
     x = images
@@ -59,7 +57,7 @@ def build(
             )
         x = keras.layers.MaxPooling2D(2, name=f"pool{stage}")(x)
     x = keras.layers.Flatten(name="flatten")(x)
-    num_layers = layer + 3
+    num_layers = sum(map(len, stages)) + 3
     for position, dense in enumerate(("fc6", "fc7"), 1):
         x = keras.layers.Dense(_HIDDEN_UNITS, activation="relu", name=dense, **weights())(x)
         x = keras.layers.Dropout(
