@@ -81,9 +81,10 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
             steps_per_epoch,
         )
         per_epoch = 1 if per_epoch is None else per_epoch
-        number = isinstance(per_epoch, int | float | fractions.Fraction)
-        number = number and not isinstance(per_epoch, bool) and 0 < per_epoch < float("inf")
-        check(number, "per_epoch", "must be a positive number", per_epoch)
+        is_number = isinstance(per_epoch, int | float | fractions.Fraction)
+        is_number = is_number and not isinstance(per_epoch, bool)
+        is_positive = is_number and 0 < per_epoch < float("inf")
+        check(is_positive, "per_epoch", "must be a positive number", per_epoch)
         # Training may change the working folder.
         self._directory = pathlib.Path(directory).absolute()
         self._start_epoch = start_epoch
@@ -121,20 +122,10 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
         self._done = batch
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Takes the snapshots due within an epoch."""
-        before, self._done = self._done, batch + 1
-        last, self._step = self._step, self._optimizer_step()
-        if self._epoch_steps is not None:
-            if self._step <= self._start_epoch * self._epoch_steps:
-                return
-            due = self._due_by_step(last) < self._due_by_step(self._step)
-        elif self._epoch < self._start_epoch:
-            return
-        elif self._every_steps is not None:
-            due = self._step // self._every_steps > last // self._every_steps
-        else:
-            due = self._steps_per_epoch() and self._due(before) < self._due(self._done)
-        if due:
+        """Takes a snapshot if one is due within an epoch."""
+        before = self._step, self._done
+        self._step, self._done = self._optimizer_step(), batch + 1
+        if self._has_started() and self._num_due(*before) < self._num_due(self._step, self._done):
             self._save()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -146,15 +137,32 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
             extended: Any = self.model.distribute_strategy.extended
             if getattr(extended, "takes_local_steps", False):
                 self._save()
-        if epoch < self._start_epoch or self._every_steps is not None:
-            return
-        if self._epoch_steps is not None or self._steps_per_epoch():
+        counts_steps = self._every_steps is not None or self._epoch_steps is not None
+        if counts_steps or epoch < self._start_epoch or self._steps_per_epoch():
             return
         epochs = epoch - self._start_epoch
         if int(epochs * self._per_epoch) < int((epochs + 1) * self._per_epoch):
             self._save()
 
+    def _has_started(self):
+        if self._epoch_steps is not None:
+            return self._step > self._start_epoch * self._epoch_steps
+        return self._epoch >= self._start_epoch
+
+    def _num_due(self, step, done):
+        """Returns the number of snapshots due after `step` steps, `done` of them in this epoch."""
+        if self._every_steps is not None:
+            return step // self._every_steps
+        if self._epoch_steps is not None:
+            epochs = fractions.Fraction(step) / self._epoch_steps
+        else:
+            # `on_epoch_end` takes the snapshots of epochs of unknown length.
+            steps = self._steps_per_epoch()
+            epochs = self._epoch + (fractions.Fraction(done, steps) if steps else 0)
+        return max(0, math.floor((epochs - self._start_epoch) * self._per_epoch))
+
     def _steps_per_epoch(self):
+        """Returns the number of steps in an epoch of `fit`; None if unknown."""
         steps = self.params.get("steps")
         if steps is None and self._per_epoch > 1:
             raise ValueError(
@@ -162,17 +170,6 @@ class SnapshotCheckpoint(keras.callbacks.Callback):
                 f"use `every_steps`. Received: per_epoch={float(self._per_epoch):g}"
             )
         return steps
-
-    def _due(self, done):
-        """Returns the number of snapshots due after `done` steps of this epoch."""
-        epochs = self._epoch - self._start_epoch + fractions.Fraction(done, self.params["steps"])
-        return int(epochs * self._per_epoch)
-
-    def _due_by_step(self, step):
-        if self._every_steps is not None:
-            return step // self._every_steps
-        epochs = fractions.Fraction(step) / self._epoch_steps  # pyright: ignore[reportOperatorIssue]
-        return max(0, math.floor((epochs - self._start_epoch) * self._per_epoch))
 
     def _check_folder(self):
         """Refuses a folder with snapshots of another run or network."""
