@@ -85,12 +85,7 @@ def convert_folder(
 
     paths = [os.path.join(folder, file) for folder, files in found.items() for file in files]
     bad = image_tree.find_bad(paths, num_processes, bar)
-    for fault in bad.values() if skip_bad or len(bad) > 1 else ():
-        report(fault)
-    if bad and not skip_bad:
-        raise DataErrors(bad.values(), "remove or replace the files, or give --skip_bad")
-    if bad:
-        report(f"left out {len(bad)} of {len(paths)} files")
+    _report_bad(bad, len(paths), skip_bad, report)
     for folder, files in found.items():
         found[folder] = [file for file in files if os.path.join(folder, file) not in bad]
         _check_classes(folder, found[folder], labels if folder == directory else ())
@@ -172,6 +167,18 @@ def _check_apart(folder, dataset_dir):
             f"`dataset_dir` must not lie in the folder of images, {folder}. "
             f"Received: dataset_dir={dataset_dir!r}"
         )
+
+
+def _report_bad(bad, num_files, skip_bad, report):
+    """Reports unusable files, {path: fault}; raises DataErrors unless they are skipped."""
+    if not bad:
+        return
+    if skip_bad or len(bad) > 1:
+        for fault in bad.values():
+            report(fault)
+    if not skip_bad:
+        raise DataErrors(bad.values(), "remove or replace the files, or give --skip_bad")
+    report(f"left out {len(bad)} of {num_files} files")
 
 
 def _check_classes(folder, files, labels):

@@ -125,14 +125,8 @@ def load(
     own_seed = tf.random.stateless_uniform([], own_seed, None, None, tf.int64, alg="philox")
     batches = batching.batches(records, own_seed, settings.start_step)
     # Keras asks for the number of batches, which TensorFlow cannot infer.
-    if settings.repeat:
-        num_batches = tf.data.INFINITE_CARDINALITY
-    elif num_examples is None:
-        num_batches = tf.data.UNKNOWN_CARDINALITY
-    else:
-        num_left = max(num_examples - num_skipped, 0)
-        spare = 0 if settings.drops_remainder else batch_size - 1
-        num_batches = (num_left + spare) // batch_size
+    num_left = None if num_examples is None else max(num_examples - num_skipped, 0)
+    num_batches = _num_batches(num_left, batch_size, settings)
     batches = batches.apply(tf.data.experimental.assert_cardinality(num_batches))
     return batches.prefetch(tf.data.AUTOTUNE).with_options(
         _tf_options(num_pipelines == 1 and settings.rows is None)
@@ -184,6 +178,16 @@ def _num_examples(files, corrupt, part, repeat):
             f"Received: num_input_pipelines={num_pipelines}"
         )
     return num_examples
+
+
+def _num_batches(num_examples, batch_size, settings):
+    """Returns the cardinality of a dataset of batches; `num_examples` is None if unknown."""
+    if settings.repeat:
+        return tf.data.INFINITE_CARDINALITY
+    if num_examples is None:
+        return tf.data.UNKNOWN_CARDINALITY
+    spare = 0 if settings.drops_remainder else batch_size - 1
+    return (num_examples + spare) // batch_size
 
 
 def _tf_options(may_be_divided):

@@ -1,6 +1,7 @@
 """Reads a converted folder completely and counts its records."""
 
 import collections
+import dataclasses
 import functools
 import itertools
 import os
@@ -47,7 +48,8 @@ def validate(
         36
     """
     dataset = registry.info(name, data_dir)
-    splits = ["train"] if shards.is_worker_folder(data_dir) else list(dataset.splits)
+    is_part = shards.is_worker_folder(data_dir)
+    splits = ["train"] if is_part else list(dataset.splits)
     left_out = [split for split in splits if _may_lack(dataset, data_dir, split)]
     splits = [split for split in splits if split not in left_out]
     files = {split: data_files.find_files(name, data_dir, split) for split in splits}
@@ -55,38 +57,60 @@ def validate(
     check = functools.partial(decoding.decode_strictly, dataset=dataset)
 
     report(f"{'file':{width}}  records")
-    found, faults, cut = {}, collections.defaultdict(list), []
-    unknown = set() if allow_other_counts or shards.is_worker_folder(data_dir) else set(splits)
-    for split, paths in files.items():
-        found[split] = {}
-        written = _written_sizes(split, paths)
-        if written:
-            unknown.discard(split)
-        results = corruption.read_checked(
-            paths, check, lambda record: faults[record.path].append(record)
-        )
-        for path, counts in _counts_by_file(paths, results):
-            found[split][path] = counts
-            report(f"{os.path.basename(path):{width}}  {counts.total():7}")
-            _report_faults(faults[path], report)
-            if not faults[path] and counts.total() != written.get(path, counts.total() or None):
-                cut.append(_cut(path, counts.total(), written.get(path)))
-                report(f"  {cut[-1]}")
-    _refuse(list(itertools.chain.from_iterable(faults.values())))
+    read = {split: _read(split, paths, check, width, report) for split, paths in files.items()}
+    _refuse([r for split in read.values() for records in split.faults.values() for r in records])
+    cut = [line for split in read.values() for line in split.cut]
     if cut:
         raise DataError(f"{cut[0]}{f'; and {len(cut) - 1} more files' if len(cut) > 1 else ''}")
+    found = {split: read[split].counts for split in splits}
     _report_classes(dataset, found, report)
     sizes = {s: sum(c.total() for c in counts.values()) for s, counts in found.items()}
+    lacking = {split: _lacking(dataset, split, size) for split, size in sizes.items()}
     for split, size in sizes.items():
-        if split in unknown and (lacking := _lacking(dataset, split, size)):
+        is_known = allow_other_counts or is_part or read[split].has_known_size
+        if lacking[split] and not is_known:
             raise DataError(
-                f"{dataset.title} has {size}{lacking} {split} records; --allow_other_counts accepts"
-                " them, as of a part that was made on purpose"
+                f"{dataset.title} has {size}{lacking[split]} {split} records; "
+                "--allow_other_counts accepts them, as of a part that was made on purpose"
             )
-    shown = [f"{s} {size}{_lacking(dataset, s, size)}" for s, size in sizes.items()]
+    shown = [f"{split} {size}{lacking[split]}" for split, size in sizes.items()]
     shown = ", ".join([*shown, *(f"no {split}" for split in left_out)])
     num_files = sum(map(len, files.values()))
     report(f"{dataset.title}: {sum(sizes.values())} records in {num_files} files, whole ({shown})")
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Split:
+    """What reading a split's files found.
+
+    Attributes:
+        counts: {path: {class: number of records}}.
+        faults: {path: its `CorruptRecord`s}.
+        cut: a sentence for each file that has no faults and lacks records.
+        has_known_size: whether the folder says how many records were written.
+    """
+
+    counts: dict[str, collections.Counter[int]]
+    faults: dict[str, list[corruption.CorruptRecord]]
+    cut: list[str]
+    has_known_size: bool
+
+
+def _read(split, paths, check, width, report):
+    """Reads a split, with a row of the table for each file, and returns a `_Split`."""
+    written = _written_sizes(split, paths)
+    found = _Split({}, {path: [] for path in paths}, [], bool(written))
+    results = corruption.read_checked(
+        paths, check, lambda record: found.faults[record.path].append(record)
+    )
+    for path, counts in _counts_by_file(paths, results):
+        found.counts[path] = counts
+        report(f"{os.path.basename(path):{width}}  {counts.total():7}")
+        _report_faults(found.faults[path], report)
+        if not found.faults[path] and counts.total() != written.get(path, counts.total() or None):
+            found.cut.append(_cut(path, counts.total(), written.get(path)))
+            report(f"  {found.cut[-1]}")
     return found
 
 
