@@ -96,6 +96,11 @@ def unpack(words: tf.Tensor, num_elements: int, base: int) -> tf.Tensor:
             f"`words` must be int32 [{width}] for {num_elements} digits in base {base}."
             f" Received: {words.dtype.name} {words.shape}"
         )
-    unsigned = tf.bitcast(words, tf.uint32)
-    planes = [plane(unsigned, digit, base) for digit in range(digits_per_word(base))]
-    return tf.cast(tf.concat(planes, 0)[:num_elements], tf.int32)
+    return digits_of(words, num_elements, base)
+
+
+def digits_of(words: tf.Tensor, num_digits: Any, base: int) -> tf.Tensor:
+    """Returns the digits `[..., num_digits]` of words `[..., W]`; see `unpack`."""
+    words = tf.bitcast(words, tf.uint32)
+    planes = [plane(words, digit, base) for digit in range(digits_per_word(base))]
+    return tf.cast(tf.concat(planes, -1)[..., :num_digits], tf.int32)

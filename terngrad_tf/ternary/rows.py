@@ -78,7 +78,7 @@ def decode_rows(
     """
     members, num_blocks = words.shape[0], -(-count * width // BLOCK)
     scales = tf.bitcast(words[:, :num_blocks], tf.float32)
-    codes = _unpack(words[:, num_blocks:], num_blocks * BLOCK, 2 * levels + 1) - levels
+    codes = codec.digits_of(words[:, num_blocks:], num_blocks * BLOCK, 2 * levels + 1) - levels
     blocks = tf.reshape(tf.cast(codes, tf.float32), tf.stack([members * num_blocks, BLOCK]))
     turned = tf.matmul(blocks, rotation.hadamard(BLOCK))
     turned = tf.reshape(turned, tf.stack([members, num_blocks, BLOCK]))
@@ -97,10 +97,3 @@ def _random_words(num_blocks, element_key, mix_key):
     """Returns the words `[num_blocks, BLOCK]` of `random_bits` with these keys."""
     numbers = tf.cast(tf.range(num_blocks * BLOCK), tf.uint32) + element_key
     return tf.reshape(random_bits.fmix32(numbers, mix_key), tf.stack([num_blocks, BLOCK]))
-
-
-def _unpack(words, num_digits, base):
-    """Inverse of `codec.pack` for each of several members' words."""
-    words = tf.bitcast(words, tf.uint32)
-    planes = [codec.plane(words, digit, base) for digit in range(codec.digits_per_word(base))]
-    return tf.cast(tf.concat(planes, 1)[:, :num_digits], tf.int32)

@@ -1,7 +1,6 @@
 """The middle of an all-to-all exchange: each owner adds the digits of one chunk of all senders."""
 
 import functools
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import tensorflow as tf
 from terngrad_tf.ternary import codec, quantizer, random_bits
 from terngrad_tf.ternary import scales as scale_rules
 from terngrad_tf.ternary.fused import compiled, digit_split, tiles
+from terngrad_tf.ternary.ordered_sum import sum_in_order
 
 # Tensor indices start at 0; the second rounding has separate sequences.
 _SECOND_HOP = -1
@@ -51,7 +51,7 @@ def reduce_chunk(words: tf.Tensor, base_in: int = 3, *, base_out: int) -> tf.Ten
 def _summer(senders, chunk, base_in, base_out):
     del senders  # selects the trace
     split = digit_split.of_base(base_in)
-    of_words = digit_split.cutter(base_in)
+    cut = digit_split.cutter(base_in)
 
     @compiled.compiled
     def add(parts):
@@ -60,7 +60,7 @@ def _summer(senders, chunk, base_in, base_out):
     pack = compiled.compiled(functools.partial(pack_digits, base=base_out))
 
     def run(words):
-        return pack(first_digits(add(of_words(words)), chunk, base_in))
+        return pack(first_digits(add(cut(words)), chunk, base_in))
 
     return tf.function(run, autograph=False)
 
@@ -140,16 +140,12 @@ def sum_scales(
     return rule.scales(moments)
 
 
-def _sum(tensors):
-    return functools.reduce(operator.add, tensors)
-
-
 @functools.cache
 def _sum_statistics(senders, chunk, base, largest):
     """Returns a function of words to `[3, chunk]`: largest size, sizes and squares of the sums."""
     del senders, chunk  # select the trace
     split = digit_split.of_base(base)
-    of_words = digit_split.cutter(base)
+    cut = digit_split.cutter(base)
 
     @compiled.compiled
     def statistics(parts):
@@ -161,9 +157,11 @@ def _sum_statistics(senders, chunk, base, largest):
             for digit in range(codec.digits_per_word(base))
         ]
         squares = [size * size for size in sizes]
-        return tf.stack([functools.reduce(tf.maximum, sizes), _sum(sizes), _sum(squares)])
+        return tf.stack(
+            [functools.reduce(tf.maximum, sizes), sum_in_order(sizes), sum_in_order(squares)]
+        )
 
-    return tf.function(lambda words: statistics(of_words(words)), autograph=False)
+    return tf.function(lambda words: statistics(cut(words)), autograph=False)
 
 
 def requantize_chunk(
@@ -227,7 +225,7 @@ def _keys(seed, step, stream):
 def _rounder(senders, chunk, base, base_out, rounding):
     del senders  # selects the trace
     split = digit_split.of_base(base)
-    of_words = digit_split.cutter(base)
+    cut = digit_split.cutter(base)
     largest = rounding.num_replicas * rounding.levels
 
     @compiled.compiled
@@ -246,6 +244,6 @@ def _rounder(senders, chunk, base, base_out, rounding):
     pack = compiled.compiled(functools.partial(pack_digits, base=base_out))
 
     def run(words, scales, seed, step, stream):
-        return pack(first_digits(rounded(of_words(words), scales, seed, step, stream), chunk, base))
+        return pack(first_digits(rounded(cut(words), scales, seed, step, stream), chunk, base))
 
     return tf.function(run, autograph=False)

@@ -116,16 +116,9 @@ class _Pieces:
             for i, part in columns.split(pieces[-1]).items():
                 flat[i].append(part)
         return [
-            tf.reshape(_concat(parts), constant(shape))
+            tf.reshape(partition.joined(parts), constant(shape))
             for parts, shape in zip(flat, self._shapes, strict=True)
         ]
-
-
-def _concat(parts):
-    """Concatenates flat float32 tensors, if any."""
-    if not parts:
-        return tf.zeros([0], tf.float32)
-    return parts[0] if len(parts) == 1 else tf.concat(parts, 0)
 
 
 @functools.cache

@@ -52,6 +52,13 @@ def runs(positions: Iterable[int]) -> list[list[int]]:
     return result
 
 
+def joined(vectors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Concatenates float32 vectors, if any."""
+    if not vectors:
+        return tf.zeros([0], tf.float32)
+    return vectors[0] if len(vectors) == 1 else tf.concat(vectors, 0)
+
+
 class Columns:
     """Columns of several tensors side by side, each tensor's padded to whole tiles.
 

@@ -3,6 +3,7 @@
 XLA has no fast Hadamard transform; products on both sides of a block as a square are fastest.
 """
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -13,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from terngrad_tf.ternary import random_bits, rotation
-from terngrad_tf.ternary.fused import compiled, partition
+from terngrad_tf.ternary.fused import compiled, partition, tiles
 
 # Parts of a block whose squares are added elementwise.
 _PLANES = 16
@@ -95,13 +96,14 @@ class Rotation:
             tensor: index that selects the random signs.
         """
         if not self._runs:
-            return [_joined([])]
+            return [partition.joined([])]
         factors = tf.split(_factors(self._levels)(scales, measured), self._counts())
         keys = self._keys(seed, step, tensor)
         turned = _scale(self._blocks(tensors), factors, *keys)
         rotated = iter([_product(blocks, normalized=True) for blocks in turned])
         return [
-            _joined([tf.reshape(next(rotated), [-1]) for _ in vector]) for vector in self._vectors
+            partition.joined([tf.reshape(next(rotated), [-1]) for _ in vector])
+            for vector in self._vectors
         ]
 
     def rotate_back(
@@ -136,50 +138,50 @@ class Rotation:
             blocks = _unscale(self._levels)(turned, of_runs, *keys)
         flat, runs = [], iter(blocks)
         for parts in self._vectors:
-            flat.append(_joined([tf.reshape(next(runs), [-1]) for _ in parts]))
+            flat.append(partition.joined([tf.reshape(next(runs), [-1]) for _ in parts]))
         return [
-            tf.cast(tf.reshape(_joined(pieces), shape), dtype)
+            tf.cast(tf.reshape(partition.joined(pieces), shape), dtype)
             for pieces, shape, dtype in zip(self.split(flat), self._shapes, dtypes, strict=True)
         ]
 
     def split(self, values: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
         """Splits values like the vectors into lists of vectors, one per tensor."""
-        result = [{} for _ in self._shapes]
+        pieces = []
         for vector, parts in zip(values, self._vectors, strict=True):
-            members = [(size, part) for size, of_size in parts.items() for part in of_size]
-            lengths = [size * part.num_blocks for size, part in members]
-            for (_, part), piece in zip(members, _split(vector, lengths), strict=True):
-                if part.num_elements < piece.shape[0]:
-                    piece = tf.slice(piece, [0], [part.num_elements])
-                result[part.tensor][part.start] = piece
-        return [[of_tensor[start] for start in sorted(of_tensor)] for of_tensor in result]
+            lengths = [size * part.num_blocks for size in parts for part in parts[size]]
+            pieces += _split(vector, lengths)
+        for i, (part, piece) in enumerate(zip(self._parts, pieces, strict=True)):
+            if part.num_elements < piece.shape[0]:
+                pieces[i] = tf.slice(piece, [0], [part.num_elements])
+        return self._by_tensor(pieces)
 
     @property
     def tensors_of_blocks(self) -> list[int]:
         """The tensor's number of each block."""
-        return [
-            part.tensor
-            for vector in self._vectors
-            for parts in vector.values()
-            for part in parts
-            for _ in range(part.num_blocks)
-        ]
+        return [part.tensor for part in self._parts for _ in range(part.num_blocks)]
 
     def spread_to_blocks(self, values: tf.Tensor) -> tf.Tensor:
         """Returns a value per block, float32 `[num_blocks]`, from one per vector."""
         of_vectors = zip(tf.unstack(values), self._vectors, strict=True)
-        return _joined(
+        return partition.joined(
             [tf.fill([sum(map(_num_blocks, parts.values()))], v) for v, parts in of_vectors]
         )
 
     def split_blocks(self, values: tf.Tensor) -> list[tf.Tensor]:
         """Splits a value per block by tensor, in the order of the tensor's elements."""
+        pieces = _split(values, [part.num_blocks for part in self._parts])
+        return [partition.joined(of_tensor) for of_tensor in self._by_tensor(pieces)]
+
+    @property
+    def _parts(self):
+        return [part for vector in self._vectors for parts in vector.values() for part in parts]
+
+    def _by_tensor(self, pieces):
+        """Returns the pieces, one per part, of each tensor in the order of its elements."""
         result = [{} for _ in self._shapes]
-        members = [part for vector in self._vectors for parts in vector.values() for part in parts]
-        pieces = _split(values, [part.num_blocks for part in members])
-        for part, piece in zip(members, pieces, strict=True):
+        for part, piece in zip(self._parts, pieces, strict=True):
             result[part.tensor][part.start] = piece
-        return [_joined([of_tensor[start] for start in sorted(of_tensor)]) for of_tensor in result]
+        return [[of_tensor[start] for start in sorted(of_tensor)] for of_tensor in result]
 
     def _counts(self):
         return [count for _, count in self._runs]
@@ -199,16 +201,18 @@ class Rotation:
         for vector in self._vectors:
             for size, parts in vector.items():
                 pieces = [part.of(flat[part.tensor], size) for part in parts]
-                result.append(tf.reshape(_joined(pieces), [-1, size]))
+                result.append(tf.reshape(partition.joined(pieces), [-1, size]))
         return result
 
 
+@dataclasses.dataclass(frozen=True)
 class _Part:
     """Blocks of one size of a tensor, from a start."""
 
-    def __init__(self, tensor, start, num_elements, num_blocks):
-        self.tensor, self.start = tensor, start
-        self.num_elements, self.num_blocks = num_elements, num_blocks
+    tensor: int
+    start: int
+    num_elements: int
+    num_blocks: int
 
     def of(self, flat, size):
         piece = flat
@@ -240,13 +244,6 @@ def _vectors(sizes):
 
 def _num_blocks(parts):
     return sum(part.num_blocks for part in parts)
-
-
-def _joined(pieces):
-    """Concatenates vectors, if any."""
-    if not pieces:
-        return tf.zeros([0], tf.float32)
-    return pieces[0] if len(pieces) == 1 else tf.concat(pieces, 0)
 
 
 def _split(vector, lengths):
@@ -288,13 +285,9 @@ def _power_sums(blocks):
     planes = min(_PLANES, size)
     parts = tf.reshape(blocks, [count, planes, size // planes])
     squares = [tf.square(tf.cast(part, tf.float64)) for part in tf.unstack(parts, axis=1)]
-    return tf.complex(_pairwise(squares), _pairwise([tf.square(s) for s in squares]))
-
-
-def _pairwise(values):
-    while len(values) > 1:
-        values = [a + b for a, b in zip(values[::2], values[1::2], strict=True)]
-    return values[0]
+    return tf.complex(
+        tiles.pairwise(tf.add, squares), tiles.pairwise(tf.add, [tf.square(s) for s in squares])
+    )
 
 
 @functools.cache

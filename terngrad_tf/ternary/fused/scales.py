@@ -98,16 +98,12 @@ def _fold(tensors):
         planes = tf.reshape(flat[: _folded_size(flat.shape[0])], [_PLANES, -1, tiles.TILE])
         planes = [tf.cast(plane, tf.float32) for plane in tf.unstack(planes)]
         sizes = [tf.abs(p) for p in planes]
-        squares = _pairwise(tf.add, [tf.square(p) for p in planes])
-        sums = tf.complex(_pairwise(tf.add, planes), squares)
-        results.append((sums, tf.complex(_pairwise(tf.maximum, sizes), _pairwise(tf.add, sizes))))
+        squares = tiles.pairwise(tf.add, [tf.square(p) for p in planes])
+        sums = tf.complex(tiles.pairwise(tf.add, planes), squares)
+        results.append(
+            (sums, tf.complex(tiles.pairwise(tf.maximum, sizes), tiles.pairwise(tf.add, sizes)))
+        )
     return results
-
-
-def _pairwise(function, values):
-    while len(values) > 1:
-        values = [function(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
-    return values[0]
 
 
 def _moments_of_folded(flat, sums, sizes):

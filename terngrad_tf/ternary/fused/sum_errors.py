@@ -1,13 +1,13 @@
 """The error that a second rounding adds to sums of codes."""
 
 import functools
-import operator
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from terngrad_tf.ternary import codec
 from terngrad_tf.ternary.fused import compiled, digit_split
+from terngrad_tf.ternary.ordered_sum import sum_in_order
 
 
 def sum_errors(
@@ -69,6 +69,6 @@ def _errors(senders, chunk, base, num_replicas, levels):
             place = kept * steps
             fraction = place - tf.floor(place)
             result.append(tf.square(size - kept) + step * step * fraction * (1 - fraction))
-        return functools.reduce(operator.add, result)
+        return sum_in_order(result)
 
     return tf.function(lambda words, scales: errors(cut(words), scales), autograph=False)

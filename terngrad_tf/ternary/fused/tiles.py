@@ -1,5 +1,7 @@
 """Tiles of fixed length: a static layout that XLA can vectorize on CPUs."""
 
+from collections.abc import Callable, Sequence
+
 import tensorflow as tf
 
 from terngrad_tf.ternary.fused import compiled
@@ -31,3 +33,10 @@ def digit_planes(flat: tf.Tensor, count: int, width: int) -> list[tf.Tensor]:
             plane = tf.pad(plane, constant(((0, length - held),)))
         planes.append(tf.reshape(plane, constant((-1, TILE))))
     return planes
+
+
+def pairwise(function: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], tensors: Sequence) -> tf.Tensor:
+    """Returns `f(f(t_1, t_2), f(t_3, t_4))` and so on, of a power of two of tensors."""
+    while len(tensors) > 1:
+        tensors = [function(a, b) for a, b in zip(tensors[::2], tensors[1::2], strict=True)]
+    return tensors[0]
