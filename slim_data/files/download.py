@@ -66,7 +66,7 @@ def fetch_file(
     try:
         os.makedirs(folder, exist_ok=True)
         with opening.partial_file(path) as partial:
-            _complete(partial, file, progress, pauses, patience)
+            _Download(file, partial, progress, patience).complete(pauses)
             os.fsync(partial.fileno())
             os.replace(partial.name, path)
     except OSError as error:
@@ -74,121 +74,124 @@ def fetch_file(
     return path
 
 
-def _complete(partial, file, progress, pauses, patience):
-    """Repeats attempts until the file is complete."""
-    urls = list(file.urls)
-    best = _size(partial)
-    remaining = list(pauses)
-    while True:
-        url = urls.pop(0)
-        try:
-            return _attempt(partial, file, url, progress, patience)
-        except Failed as failure:
-            if not failure.is_final:
-                urls.append(url)
-            if _size(partial) >= best + _MIN_PROGRESS:
-                best, remaining = _size(partial), list(pauses)
-            if not urls or not remaining:
-                if not _size(partial):
-                    os.remove(partial.name)
-                raise DataError(
-                    f"{file.name} cannot be downloaded from {url}: {failure}. Run again to resume, "
-                    f"or put the file into {os.path.dirname(partial.name)}"
-                ) from None
-            time.sleep(remaining.pop(0))
+class _Download:
+    """The download of a file into an open partial file."""
 
+    def __init__(self, file, partial, progress, patience):
+        self._file = file
+        self._partial = partial
+        self._progress = progress
+        self._patience = patience
 
-def _attempt(partial, file, url, progress, patience):
-    """Fetches the missing bytes and compares the checksum; raises `Failed`."""
-    if file.size is None:
-        file = dataclasses.replace(file, size=_reported_size(file, url, patience))
-    start = _size(partial)
-    if start > file.size:
-        start = _truncate(partial)
-    is_resumed = start > 0
-    if start < file.size:
-        is_resumed = _receive(partial, file, url, start, progress, patience)
-    partial.flush()
-    if file.sha256 is None:
-        return
-    found = checksums.sha256_of_open(partial)
-    if found != file.sha256:
-        _truncate(partial)
-        # The earlier bytes may belong to another file.
-        raise Failed(
-            f"its SHA-256 must be {file.sha256}. Received: {found}", is_final=not is_resumed
-        )
+    def complete(self, pauses):
+        """Repeats attempts until the file is complete."""
+        urls, remaining, best = list(self._file.urls), list(pauses), self._size()
+        while True:
+            url = urls.pop(0)
+            try:
+                return self._attempt(url)
+            except Failed as failure:
+                if not failure.is_final:
+                    urls.append(url)
+                if self._size() >= best + _MIN_PROGRESS:
+                    best, remaining = self._size(), list(pauses)
+                if not urls or not remaining:
+                    name = self._partial.name
+                    if not self._size():
+                        os.remove(name)
+                    raise DataError(
+                        f"{self._file.name} cannot be downloaded from {url}: {failure}. Run again "
+                        f"to resume, or put the file into {os.path.dirname(name)}"
+                    ) from None
+                time.sleep(remaining.pop(0))
 
-
-def _receive(partial, file, url, start, progress, patience):
-    """Appends the server's bytes; returns True if they continued the existing ones."""
-    try:
-        with _opened(file, url, start, patience) as (read, response):
-            if start and not _continues(response, start):
-                start = _truncate(partial)
-            _copy(read, partial, file, start, progress)
-    except Failed as failure:
-        if failure.status == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-            _truncate(partial)  # the server's file has changed
-            failure.is_final = False
-        raise
-    return start > 0
-
-
-@contextlib.contextmanager
-def _opened(file, url, start, patience):
-    """Yields a server's response, from byte `start` if possible; raises `Failed`."""
-    headers = {"User-Agent": "slim_data"}
-    if start:
-        headers["Range"] = f"bytes={start}-"
-    with http_get.open_url(url, headers, file.authorization, patience) as (read, response):
-        if file.authorization and response.headers.get_content_type() == "text/html":
-            reason = "the server sent a web page instead, as it does to unknown accounts"
-            raise Failed(reason, is_final=True)
-        yield read, response
-
-
-def _reported_size(file, url, patience):
-    """Returns a file's size as the server reports it."""
-    with _opened(file, url, 0, patience) as (_, response):
-        size = response.headers.get("Content-Length", "")
-    if not re.fullmatch("[0-9]{1,19}", size):
-        raise Failed("the server does not report its size", is_final=True)
-    return int(size)
-
-
-def _copy(read, partial, file, size, progress):
-    while size <= file.size:
-        try:
-            piece = read(CHUNK)
-        except Failed as failure:
+    def _attempt(self, url):
+        """Fetches the missing bytes and compares the checksum; raises `Failed`."""
+        size = self._reported_size(url) if self._file.size is None else self._file.size
+        start = self._size()
+        if start > size:
+            start = self._truncate()
+        is_resumed = start > 0
+        if start < size:
+            is_resumed = self._receive(url, start, size)
+        self._partial.flush()
+        if self._file.sha256 is None:
+            return
+        found = checksums.sha256_of_open(self._partial)
+        if found != self._file.sha256:
+            self._truncate()
+            # The earlier bytes may belong to another file.
             raise Failed(
-                f"the connection broke after {size} of {file.size} bytes: {failure}"
-            ) from None
-        if not piece:
-            break
-        partial.write(piece)
-        size += len(piece)
-        progress(size)
-    partial.flush()
-    if size < file.size:
-        raise Failed(f"the connection broke after {size} of {file.size} bytes")
-    if size > file.size:
-        _truncate(partial)
-        raise Failed(f"the file is longer than its {file.size} bytes", is_final=True)
+                f"its SHA-256 must be {self._file.sha256}. Received: {found}",
+                is_final=not is_resumed,
+            )
+
+    def _receive(self, url, start, size):
+        """Appends the server's bytes; returns True if they continued the existing ones."""
+        try:
+            with self._opened(url, start) as (read, response):
+                if start and not _continues(response, start):
+                    start = self._truncate()
+                self._copy(read, start, size)
+        except Failed as failure:
+            if failure.status == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+                self._truncate()  # the server's file has changed
+                failure.is_final = False
+            raise
+        return start > 0
+
+    @contextlib.contextmanager
+    def _opened(self, url, start):
+        """Yields a server's response, from byte `start` if possible; raises `Failed`."""
+        headers = {"User-Agent": "slim_data"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        authorization = self._file.authorization
+        with http_get.open_url(url, headers, authorization, self._patience) as (read, response):
+            if authorization and response.headers.get_content_type() == "text/html":
+                reason = "the server sent a web page instead, as it does to unknown accounts"
+                raise Failed(reason, is_final=True)
+            yield read, response
+
+    def _reported_size(self, url):
+        """Returns the file's size as the server reports it."""
+        with self._opened(url, 0) as (_, response):
+            size = response.headers.get("Content-Length", "")
+        if not re.fullmatch("[0-9]{1,19}", size):
+            raise Failed("the server does not report its size", is_final=True)
+        return int(size)
+
+    def _copy(self, read, done, size):
+        """Appends the bytes from `done` to `size`."""
+        while done <= size:
+            try:
+                piece = read(CHUNK)
+            except Failed as failure:
+                raise Failed(
+                    f"the connection broke after {done} of {size} bytes: {failure}"
+                ) from None
+            if not piece:
+                break
+            self._partial.write(piece)
+            done += len(piece)
+            self._progress(done)
+        self._partial.flush()
+        if done < size:
+            raise Failed(f"the connection broke after {done} of {size} bytes")
+        if done > size:
+            self._truncate()
+            raise Failed(f"the file is longer than its {size} bytes", is_final=True)
+
+    def _size(self):
+        self._partial.flush()
+        return os.fstat(self._partial.fileno()).st_size
+
+    def _truncate(self):
+        self._partial.truncate(0)
+        return 0
 
 
 def _continues(response, start):
     """Returns True if a response starts after the first `start` bytes."""
     place = re.match(r"bytes ([0-9]{1,19})-", response.headers.get("Content-Range", ""))
     return response.status == http.client.PARTIAL_CONTENT and place and int(place[1]) == start
-
-
-def _size(partial):
-    partial.flush()
-    return os.fstat(partial.fileno()).st_size
-
-
-def _truncate(partial):
-    partial.truncate(0)
-    return 0
