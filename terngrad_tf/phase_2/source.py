@@ -83,13 +83,7 @@ def find_start(path: str) -> Start:
     given = path
     checks.folder("pretrained_weight_path", path)
     path = os.path.abspath(os.path.expanduser(path))
-    found, folder = None, pathlib.Path(path).parent
-    if os.path.isdir(path):
-        found, folder = checkpoints.latest_checkpoint(path), pathlib.Path(path)
-    elif snapshot_files.step_of(path) is not None and os.path.isfile(path):
-        found, folder = path, folder.parent
-    elif os.path.isfile(f"{path.removesuffix('.index')}.index"):
-        found = path.removesuffix(".index")
+    found, folder = _locate(path)
     run = run_folder.read_run(folder)
     name = _MINDSPORE_NAME.fullmatch(os.path.basename(path))
     if found is None and run is not None and name:
@@ -102,6 +96,17 @@ def find_start(path: str) -> Start:
             f"`pretrained_weight_path` must be {what}. Received: pretrained_weight_path={given!r}"
         )
     return Start(found, folder, run)
+
+
+def _locate(path):
+    """Returns the path of a checkpoint, without ".index", or snapshot; and its run's folder."""
+    above = pathlib.Path(path).parent
+    if os.path.isdir(path):
+        return checkpoints.latest_checkpoint(path), pathlib.Path(path)
+    if snapshot_files.step_of(path) is not None and os.path.isfile(path):
+        return path, above.parent
+    checkpoint = path.removesuffix(".index")
+    return (checkpoint if os.path.isfile(f"{checkpoint}.index") else None), above
 
 
 def _checkpoint_of_epoch(given, folder, run, epoch, steps):
@@ -218,16 +223,7 @@ def _compute(config, folder):
         raise UserError(f"{rule}. Received: {received}")
     if config.basis.pca_mat_path:
         output_path("pca_mat_path", subspace_path(config))
-    num_snapshots = len(snapshot_files.find_snapshots(folder))
-    # PCA itself refuses a single snapshot.
-    num_components = min(DEFAULT_COMPONENTS, max(1, num_snapshots - 1))
-    if config.basis.n_components is not None:
-        num_components = config.basis.n_components
-    elif num_components < DEFAULT_COMPONENTS:
-        log(
-            f"{num_snapshots} snapshots in {folder}: {num_components} components instead of "
-            f"{DEFAULT_COMPONENTS}"
-        )
+    num_components = config.basis.n_components or _default_num_components(folder)
     try:
         subspace = Subspace.fit(folder, num_components)
     except ValueError as error:
@@ -240,3 +236,15 @@ def _compute(config, folder):
         f"{100 * explained:.2f} % of their variance ({time.perf_counter() - since:.1f} sec)"
     )
     return subspace
+
+
+def _default_num_components(folder):
+    num_snapshots = len(snapshot_files.find_snapshots(folder))
+    # PCA itself refuses a single snapshot.
+    found = min(DEFAULT_COMPONENTS, max(1, num_snapshots - 1))
+    if found < DEFAULT_COMPONENTS:
+        log(
+            f"{num_snapshots} snapshots in {folder}: {found} components instead of "
+            f"{DEFAULT_COMPONENTS}"
+        )
+    return found

@@ -58,41 +58,13 @@ class Subspace:
         layout: Layout | None = None,
         path: PathLike | None = None,
     ) -> None:
-        source = "`components`" if path is None else str(path)
-        if components.ndim != 2 or not 0 < components.shape[0] < components.shape[1]:
-            raise ValueError(
-                f"{source} must be a matrix with fewer rows (components) than columns (weights). "
-                f"Received: shape={components.shape}"
-            )
-        tolerance = _TOLERANCES.get(components.dtype.name)
-        if tolerance is None:
-            raise ValueError(
-                f"{source} must be in one of {', '.join(DTYPES)}. Received: {components.dtype.name}"
-            )
-        if layout is not None and variables.num_weights(layout) != components.shape[1]:
-            raise ValueError(
-                f"{source} must have a column for each of the {variables.num_weights(layout)} "
-                f"weights named. Received: {components.shape[1]} columns"
-            )
-        deviation = orthonormality_error(components)
-        if not deviation <= tolerance:
-            raise ValueError(
-                f"{source} must have orthonormal rows: P P^T may differ from the identity by at "
-                f"most {tolerance:g}. Received: a difference of {deviation:.3g}"
-            )
-        for name, array in (
-            ("mean", mean),
-            ("explained_variance", explained_variance),
-            ("explained_variance_ratio", explained_variance_ratio),
-        ):
-            if array is not None and not np.isfinite(array).all():
-                raise ValueError(f"{source} must be finite. Received: {name} with NaN or Inf")
         self.components = components
         self.mean = mean
         self.explained_variance = explained_variance
         self.explained_variance_ratio = explained_variance_ratio
         self.layout = layout
         self.path = None if path is None else os.path.abspath(path)
+        self._check_arrays("`components`" if path is None else str(path))
 
     @classmethod
     def fit(
@@ -289,3 +261,32 @@ class Subspace:
                 f" Received: a subspace from {self.path}"
             )
         return self.mean, self.layout
+
+    def _check_arrays(self, source: str) -> None:
+        """Raises ValueError unless arrays and layout are those of a subspace."""
+        components, layout = self.components, self.layout
+        if components.ndim != 2 or not 0 < components.shape[0] < components.shape[1]:
+            raise ValueError(
+                f"{source} must be a matrix with fewer rows (components) than columns (weights). "
+                f"Received: shape={components.shape}"
+            )
+        tolerance = _TOLERANCES.get(components.dtype.name)
+        if tolerance is None:
+            raise ValueError(
+                f"{source} must be in one of {', '.join(DTYPES)}. Received: {components.dtype.name}"
+            )
+        if layout is not None and variables.num_weights(layout) != components.shape[1]:
+            raise ValueError(
+                f"{source} must have a column for each of the {variables.num_weights(layout)} "
+                f"weights named. Received: {components.shape[1]} columns"
+            )
+        deviation = orthonormality_error(components)
+        if not deviation <= tolerance:
+            raise ValueError(
+                f"{source} must have orthonormal rows: P P^T may differ from the identity by at "
+                f"most {tolerance:g}. Received: a difference of {deviation:.3g}"
+            )
+        for name in ("mean", "explained_variance", "explained_variance_ratio"):
+            array = getattr(self, name)
+            if array is not None and not np.isfinite(array).all():
+                raise ValueError(f"{source} must be finite. Received: {name} with NaN or Inf")

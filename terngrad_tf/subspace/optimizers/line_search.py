@@ -1,8 +1,23 @@
 """Step length along a direction, as a pure function."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
+
+
+class Search(NamedTuple):
+    """Result of a line search.
+
+    Attributes:
+        factor: the last factor tried.
+        accepted: whether it lowers the loss enough, a bool tensor.
+        num_trials: number of factors tried, int32.
+    """
+
+    factor: tf.Tensor
+    accepted: tf.Tensor
+    num_trials: tf.Tensor
 
 
 def backtrack(
@@ -13,7 +28,7 @@ def backtrack(
     rho: float,
     sigma: float,
     max_trials: int,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+) -> Search:
     """Finds the largest factor of 1, rho, rho^2, ... that lowers the loss enough (Armijo's rule).
 
         loss_at(f) < loss + sigma * f * slope
@@ -26,9 +41,6 @@ def backtrack(
         slope: derivative of the loss by the factor at 0, negative.
         rho: number in (0, 1).
         sigma: number in (0, 1).
-
-    Returns:
-        The last factor tried, whether it was accepted, and the number of trials (int32).
 
     Source: Armijo, "Minimization of functions having Lipschitz continuous first partial
     derivatives", 1966.
@@ -51,4 +63,4 @@ def backtrack(
         # Trials are sequential; more iterations would only use memory.
         parallel_iterations=1,
     )
-    return factor, accepted, tried
+    return Search(factor, accepted, tried)

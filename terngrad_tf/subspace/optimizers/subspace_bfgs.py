@@ -228,14 +228,14 @@ class SubspaceBFGS(SubspaceOptimizer):
         def loss_at(factor):
             return loss_with(self._weights_at(strategy, moves, factor))
 
-        factor, accepted, tried = line_search.backtrack(
+        search = line_search.backtrack(
             loss_at, loss, slope, rho=self.rho, sigma=self.sigma, max_trials=self.max_trials
         )
-        self._remember(gradient, inverse_hessian, direction, factor, accepted, tried)
-        self._move(strategy, moves, factor, accepted)
+        self._remember(gradient, inverse_hessian, direction, search)
+        self._move(strategy, moves, search)
         if self._residual is not None:
             self._residual.step(strategy, gradients)
-        self.count_step(tried)
+        self.count_step(search.num_trials)
 
     def _weights_at(self, strategy, moves, factor):
         """Returns the weights `w + factor * P^T d` as per-replica values."""
@@ -258,23 +258,23 @@ class SubspaceBFGS(SubspaceOptimizer):
         direction, slope, inverse_hessian = bfgs.descent_direction(inverse_hessian, gradient)
         return inverse_hessian, direction, slope
 
-    def _remember(self, gradient, inverse_hessian, direction, factor, accepted, tried):
-        step = factor * direction
+    def _remember(self, gradient, inverse_hessian, direction, search):
+        step = search.factor * direction
         if self.on_failure == "reset":
-            step = tf.where(accepted, step, tf.zeros_like(step))
+            step = tf.where(search.accepted, step, tf.zeros_like(step))
             identity = tf.eye(self.num_components)
-            inverse_hessian = tf.where(accepted, inverse_hessian, identity)
+            inverse_hessian = tf.where(search.accepted, inverse_hessian, identity)
         else:
-            step = tf.where(accepted, step, tf.convert_to_tensor(self._last_step))
+            step = tf.where(search.accepted, step, tf.convert_to_tensor(self._last_step))
         self._inverse_hessian.assign(inverse_hessian)
         self._last_gradient.assign(gradient)
         self._last_step.assign(step)
-        self._num_trials.assign_add(tf.cast(tried, tf.int64))
-        self._num_failures.assign_add(tf.cast(tf.logical_not(accepted), tf.int64))
+        self._num_trials.assign_add(tf.cast(search.num_trials, tf.int64))
+        self._num_failures.assign_add(tf.cast(tf.logical_not(search.accepted), tf.int64))
 
-    def _move(self, strategy, moves, factor, accepted):
-        taken = tf.logical_or(accepted, self.on_failure == "reference")
-        factor = tf.where(taken, factor, 0.0)
+    def _move(self, strategy, moves, search):
+        is_taken = tf.logical_or(search.accepted, self.on_failure == "reference")
+        factor = tf.where(is_taken, search.factor, 0.0)
 
         def move(copy, position):
             # The direction of a failed search may be NaN.
