@@ -1,5 +1,6 @@
 """Recomputes batch-norm statistics for the current weights."""
 
+import functools
 import itertools
 
 import keras
@@ -45,10 +46,38 @@ def update_batch_norm(
     if not layers:
         return
     strategy = model.distribute_strategy
-    moments = [v for layer in layers for v in (layer.moving_mean, layer.moving_variance)]
+    if not isinstance(dataset, tf.distribute.DistributedDataset):
+        dataset = strategy.experimental_distribute_dataset(dataset)
+    sums_of = _batch_sums(model, layers)
+    totals = None
+    with zero_momentum(layers):
+        for data in itertools.islice(dataset, steps):
+            sums = sums_of(data)
+            totals = sums if totals is None else tf.nest.map_structure(tf.add, totals, sums)
+    if totals is None:
+        raise ValueError("`dataset` must hold at least one batch. Received: an empty data set")
+    count, means, squares = totals
+    with strategy.scope():
+        for layer, mean, square in zip(layers, means, squares, strict=True):
+            mean, square = mean / count, square / count
+            variance = tf.maximum(square - mean**2, 0)
+            layer.moving_mean.assign(tf.cast(mean, layer.moving_mean.dtype))
+            layer.moving_variance.assign(tf.cast(variance, layer.moving_variance.dtype))
+
+
+def _batch_sums(model, layers):
+    """Returns a function of a batch to sums over its examples, on all replicas, in float64.
+
+    The sums are the number of examples, and for each layer the means and the means of squares of
+    the batches, times their number of examples.
+    """
+    strategy = model.distribute_strategy
+    means = [layer.moving_mean for layer in layers]
+    variances = [layer.moving_variance for layer in layers]
+    moments = [*means, *variances]
     others = [v for v in model.non_trainable_variables if all(v is not m for m in moments)]
 
-    def sums_of_examples(data):
+    def of_replica(data):
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         # In float32, squares of means would hide variances that are small beside them.
         count = tf.cast(tf.shape(tf.nest.flatten(x)[0])[0], tf.float64)
@@ -57,34 +86,23 @@ def update_batch_norm(
         state += [(v, tf.identity(v.value)) for v in others]
         with keras.StatelessScope(state) as scope:
             model(x, training=True)
-        means = [tf.cast(scope.get_current_value(v), tf.float64) for v in moments[::2]]
-        variances = [tf.cast(scope.get_current_value(v), tf.float64) for v in moments[1::2]]
-        sums = [count] + [count * m for m in means]
-        sums += [count * (v + m**2) for m, v in zip(means, variances, strict=True)]
+
+        def found(variables):
+            return [tf.cast(scope.get_current_value(v), tf.float64) for v in variables]
+
+        of_batch = found(means)
+        squares = [v + mean**2 for mean, v in zip(of_batch, found(variances), strict=True)]
+        sums = count, [count * mean for mean in of_batch], [count * square for square in squares]
         empty = private.current_padding().is_empty
         counts = count > 0 if empty is None else tf.logical_not(empty)
         # Moments of an empty batch are NaN.
-        return [tf.where(counts, s, tf.zeros_like(s)) for s in sums]
+        return tf.nest.map_structure(lambda s: tf.where(counts, s, tf.zeros_like(s)), sums)
 
     @tf.function(autograph=False, reduce_retracing=True)
-    def batch_sums(data):
+    def of_all(data):
         run = getattr(strategy, "run_padded", strategy.run)
-        per_replica = run(sums_of_examples, args=(data,))
-        return [strategy.reduce(tf.distribute.ReduceOp.SUM, s, axis=None) for s in per_replica]
+        per_replica = run(of_replica, args=(data,))
+        add = functools.partial(strategy.reduce, tf.distribute.ReduceOp.SUM, axis=None)
+        return tf.nest.map_structure(add, per_replica)
 
-    totals = None
-    with zero_momentum(layers):
-        if not isinstance(dataset, tf.distribute.DistributedDataset):
-            dataset = strategy.experimental_distribute_dataset(dataset)
-        for data in itertools.islice(dataset, steps):
-            sums = batch_sums(data)
-            totals = sums if totals is None else [a + b for a, b in zip(totals, sums, strict=True)]
-    if totals is None:
-        raise ValueError("`dataset` must hold at least one batch. Received: an empty data set")
-    count, means = totals[0], [s / totals[0] for s in totals[1 : 1 + len(layers)]]
-    squares = [s / count for s in totals[1 + len(layers) :]]
-    with strategy.scope():
-        for layer, mean, square in zip(layers, means, squares, strict=True):
-            variance = tf.maximum(square - mean**2, 0)
-            layer.moving_mean.assign(tf.cast(mean, layer.moving_mean.dtype))
-            layer.moving_variance.assign(tf.cast(variance, layer.moving_variance.dtype))
+    return of_all
