@@ -39,7 +39,8 @@ def _scaler(shapes, dtypes, rule):
     """
     del dtypes  # select the trace
     sizes = [partition.num_elements(shape) for shape in shapes]
-    huge = [i for i, size in enumerate(sizes) if size > _HUGE]
+    large = [i for i, size in enumerate(sizes) if size > _SMALL]
+    huge = [i for i in large if sizes[i] > _HUGE]
     groups = {}
     for i, size in enumerate(sizes):
         if 0 < size <= _SMALL:
@@ -48,27 +49,23 @@ def _scaler(shapes, dtypes, rule):
     def run(gradients):
         constant = compiled.constants()
         flat = [tf.reshape(g, constant((-1,))) for g in gradients]
-        result = [tf.zeros([1], tf.float32)] * len(flat)
-        moments = {}
-        folded = dict(zip(huge, _fold([flat[i] for i in huge]), strict=True)) if huge else {}
-        for i, size in enumerate(sizes):
-            if size > _SMALL:
-                moments[i] = (
-                    _moments_of_folded(flat[i], *folded[i])
-                    if i in folded
-                    else _moments(flat[i], constant(0))
-                )
-        if moments:
-            of_large = _large_scales([flat[i] for i in moments], [*moments.values()], rule)
-            for i, scale in zip(moments, tf.split(of_large, len(moments)), strict=True):
-                result[i] = scale
+        by_position = dict.fromkeys(range(len(flat)), tf.zeros([1], tf.float32))
+        if large:
+            folded = dict(zip(huge, _fold([flat[i] for i in huge]), strict=True)) if huge else {}
+            moments = [
+                _moments_of_folded(flat[i], *folded[i])
+                if i in folded
+                else _moments(flat[i], constant(0))
+                for i in large
+            ]
+            of_large = _large_scales([flat[i] for i in large], moments, rule)
+            by_position |= zip(large, tf.split(of_large, len(large)), strict=True)
         for padded, members in groups.items():
             rows = [tf.pad(flat[i], constant(((0, padded - sizes[i]),))) for i in members]
             rows = tf.stack([tf.cast(row, tf.float32) for row in rows])
             of_rows = scales.scales_of_rows(rows, [sizes[i] for i in members], rule)
-            for i, scale in zip(members, tf.split(of_rows, len(members)), strict=True):
-                result[i] = scale
-        return tf.concat(result, 0)
+            by_position |= zip(members, tf.split(of_rows, len(members)), strict=True)
+        return tf.concat([*by_position.values()], 0)
 
     return tf.function(run, autograph=False)
 
