@@ -58,20 +58,8 @@ def find_records(
     is_whole = all(_is_whole(output_directory, split) for split in _MOST_FILES)
     if is_whole and labels_file.find_labels(output_directory):  # written last
         return output_directory
-    validation = [os.path.join(data_dir, name) for name in VALIDATION_FOLDERS]
-    validation = next(filter(os.path.isdir, validation), None)
-    if validation is None:
-        raise DataError(
-            f"{data_dir} must hold a folder {' or '.join(VALIDATION_FOLDERS)} with one folder per "
-            "class, beside train"
-        )
-    labels = image_folders.class_folders(train)
-    most = len(registry.info("imagenet").labels)
-    if len(labels) > most:
-        raise DataError(f"{train} must hold at most {most} classes. Received: {len(labels)}")
-    unknown = sorted(set(image_folders.class_folders(validation)) - set(labels))
-    if unknown:
-        raise DataError(f"{validation} holds a class that {train} does not: {unknown[0]!r}")
+    validation = _validation_folder(data_dir)
+    labels = _labels(train, validation)
     build = image_folders.example_builder(labels)
     sources = {}
     for split, folder in (("validation", validation), ("train", train)):
@@ -87,6 +75,29 @@ def find_records(
     )
     labels_file.write_labels(output_directory, labels, label_offset=1)
     return output_directory
+
+
+def _validation_folder(data_dir):
+    folders = [os.path.join(data_dir, name) for name in VALIDATION_FOLDERS]
+    found = next(filter(os.path.isdir, folders), None)
+    if found is None:
+        raise DataError(
+            f"{data_dir} must hold a folder {' or '.join(VALIDATION_FOLDERS)} with one folder per "
+            "class, beside train"
+        )
+    return found
+
+
+def _labels(train, validation):
+    """Returns the names of the classes, which are those of the training folders."""
+    labels = image_folders.class_folders(train)
+    most = len(registry.info("imagenet").labels)
+    if len(labels) > most:
+        raise DataError(f"{train} must hold at most {most} classes. Received: {len(labels)}")
+    unknown = sorted(set(image_folders.class_folders(validation)) - set(labels))
+    if unknown:
+        raise DataError(f"{validation} holds a class that {train} does not: {unknown[0]!r}")
+    return labels
 
 
 def _is_whole(folder, split):

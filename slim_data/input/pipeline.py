@@ -94,21 +94,7 @@ def load(
         first_epoch, num_skipped = divmod(num_skipped, num_examples)
 
     read = reading.record_reader(files, corrupt or [])
-
-    def epoch(number):
-        if not training:
-            return reading.read_in_order(files, read, settings.num_readers).shard(*part)
-        # The same order of files in all pipelines keeps their parts disjoint.
-        common_seed = tf.stack([settings.seed, number])
-        records = reading.read_in_random_order(files, read, settings.num_readers, common_seed)
-        own_seed = tf.random.experimental.stateless_fold_in(common_seed, pipeline, alg="philox")
-        return reading.shuffle_records(records.shard(*part), settings.shuffle_buffer, own_seed)
-
-    if settings.repeat:
-        epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
-    else:
-        epochs = _one_epoch(settings.seed)
-    records = epochs.flat_map(epoch)
+    records = _records(files, read, part, training, settings, first_epoch)
     if num_skipped:
         records = records.skip(num_skipped)
     batching = Batching(
@@ -143,6 +129,30 @@ def shards_by_file(num_files: int, num_input_pipelines: int) -> bool:
         num_files % num_input_pipelines == 0
         or num_files >= _FILES_FOR_EACH_PIPELINE * num_input_pipelines
     )
+
+
+def _records(files, read, part, training, settings, first_epoch):
+    """Returns the serialized examples of one epoch or, with `repeat`, of all from `first_epoch` on.
+
+    Args:
+        read: see `reading.record_reader`.
+        part: (n, i), for every n-th record, starting with record i.
+    """
+
+    def epoch(number):
+        if not training:
+            return reading.read_in_order(files, read, settings.num_readers).shard(*part)
+        # The same order of files in all pipelines keeps their parts disjoint.
+        common_seed = tf.stack([settings.seed, number])
+        records = reading.read_in_random_order(files, read, settings.num_readers, common_seed)
+        own_seed = tf.random.experimental.stateless_fold_in(
+            common_seed, settings.input_pipeline_id, alg="philox"
+        )
+        return reading.shuffle_records(records.shard(*part), settings.shuffle_buffer, own_seed)
+
+    if settings.repeat:
+        return tf.data.Dataset.range(first_epoch, tf.int64.max).flat_map(epoch)
+    return _one_epoch(settings.seed).flat_map(epoch)
 
 
 def _skipped(name, data_dir, split, num_classes):
