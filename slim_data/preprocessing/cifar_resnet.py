@@ -5,8 +5,6 @@ Source: He et al., *Deep Residual Learning for Image Recognition*, CVPR 2016, se
 
 from __future__ import annotations
 
-import numpy as np
-
 from slim_data.common.lazy import tf
 from slim_data.preprocessing import channels
 from slim_data.preprocessing.base import Preprocessing
@@ -32,9 +30,7 @@ def evaluate(images: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def _normalize(images):
-    mean, deviation = np.array(MEAN), np.array(DEVIATION)
-    images = tf.cast(images, tf.float32)
-    return channels.normalize(images, 1 / (255 * deviation), -mean / deviation)
+    return channels.normalize(tf.cast(images, tf.float32), MEAN, DEVIATION)
 
 
 PREPROCESSING = Preprocessing(evaluate, augment, num_random_values=3)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from slim_data.common.lazy import tf
 from slim_data.preprocessing import channels, resizing
 from slim_data.preprocessing.base import Preprocessing
@@ -30,7 +28,7 @@ def augment(encoded: EncodedImage, size: int, seed: tf.Tensor) -> tf.Tensor:
     window = random_crop_box(encoded.size(), tf.reshape(random_values[1:], [MAX_ATTEMPTS, 4]))
     image = encoded.crop(*tf.unstack(window))
     image = resizing.flip_left_right_if(random_values[0] < 0.5, image)
-    return _normalize(resizing.resize_bilinear(image, size, size))
+    return channels.normalize(resizing.resize_bilinear(image, size, size), MEAN, DEVIATION)
 
 
 def random_crop_box(size: tf.Tensor, random_values: tf.Tensor) -> tf.Tensor:
@@ -71,14 +69,8 @@ def random_crop_box(size: tf.Tensor, random_values: tf.Tensor) -> tf.Tensor:
 
 def evaluate(encoded: EncodedImage, size: int) -> tf.Tensor:
     """Returns the central crop of an image resized to a shorter side of 256, normalized."""
-    return _normalize(
-        resizing.center_crop(resizing.resize_smaller_side(encoded.decode(), SIDE), size)
-    )
-
-
-def _normalize(image):
-    mean, deviation = np.array(MEAN), np.array(DEVIATION)
-    return channels.normalize(image, 1 / (255 * deviation), -mean / deviation)
+    image = resizing.resize_smaller_side(encoded.decode(), SIDE)
+    return channels.normalize(resizing.center_crop(image, size), MEAN, DEVIATION)
 
 
 PREPROCESSING = Preprocessing(evaluate, augment, largest_size=SIDE)

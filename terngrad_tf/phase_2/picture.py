@@ -1,6 +1,5 @@
 """A picture of training in a subspace and of the phase before."""
 
-import os
 import pathlib
 
 import keras
@@ -136,7 +135,7 @@ def _snapshots_in(result, rows):
     """Returns positions [snapshots, 2] of the first phase's snapshots, or none."""
     folder = source.find_snapshots(result.config.basis.weight_load_dir, result.start)
     places = []
-    for path in snapshot_files.find_snapshots(folder) if os.path.isdir(folder) else []:
+    for path in snapshot_files.find_snapshots(folder):
         with as_user_error():
             weights = snapshot_files.open_snapshot(path).read()
         flat = np.concatenate([np.ravel(w) for w in weights])

@@ -82,7 +82,7 @@ def _fingerprint(snapshots):
 
 def _newest(folder, number):
     """Returns the paths of the `number` newest snapshots, by default of all."""
-    found = snapshot_files.find_snapshots(folder) if pathlib.Path(folder).is_dir() else []
+    found = snapshot_files.find_snapshots(folder)
     if not found:
         raise UserError(
             "`weight_load_dir` must be a folder with weight snapshots. "
