@@ -3,7 +3,7 @@
 import importlib
 import typing
 
-from terngrad_tf.common.arguments import check_integer, did_you_mean
+from terngrad_tf.common.arguments import check, check_integer, did_you_mean
 
 if typing.TYPE_CHECKING:
     import keras
@@ -131,16 +131,10 @@ def build(
         ("channels", channels),
     ):
         check_integer(argument, value)
-    if not 0 <= weight_decay < float("inf"):
-        raise ValueError(
-            "`weight_decay` must be a finite number of at least 0. "
-            f"Received: weight_decay={weight_decay!r}"
-        )
-    if not 0 < dropout_keep_prob <= 1:
-        raise ValueError(
-            "`dropout_keep_prob` must be in the range (0, 1]. "
-            f"Received: dropout_keep_prob={dropout_keep_prob!r}"
-        )
+    is_finite = 0 <= weight_decay < float("inf")
+    check(is_finite, "weight_decay", "must be a finite number of at least 0", weight_decay)
+    keeps = 0 < dropout_keep_prob <= 1
+    check(keeps, "dropout_keep_prob", "must be in the range (0, 1]", dropout_keep_prob)
     return network.build(
         num_classes=num_classes,
         image_size=image_size,

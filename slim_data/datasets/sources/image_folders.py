@@ -16,7 +16,8 @@ from slim_data.tfrecord import examples, write_splits
 
 SEED = 12345
 
-# Maps names of files to a function that makes an example of one's (name, bytes).
+# A function of files' names, called once for many files. Returns a function that makes the example
+# of one of these files, given its name and bytes.
 Build = Callable[[Sequence[str]], Callable[[str, bytes], bytes]]
 
 

@@ -164,6 +164,9 @@ class _Segments:
             {i: widths[i] for i in members}
             for members in sorted([[i] for i in large] + partition.runs(small))
         ]
+        ends = np.cumsum([sum(widths.values()) for widths in self._segments]).tolist()
+        # The first column of each segment, and the first after it.
+        self._bounds = list(zip([0, *ends], ends, strict=False))
 
     def decoder(self, digits, total_bias):
         """Returns a function of parts or digits `[..., columns]` and scales to the tensors.
@@ -173,8 +176,6 @@ class _Segments:
         Args:
             digits: returns the summed digits of columns, int32.
         """
-        ends = np.cumsum([sum(widths.values()) for widths in self._segments]).tolist()
-        bounds = list(zip([0, *ends], ends, strict=False))
 
         @compiled.called
         def scaled_codes(piece, scale):
@@ -182,21 +183,19 @@ class _Segments:
 
         @compiled.compiled
         def values(pieces, scales):
-            result = []
-            segments = tf.split(pieces, [*np.diff([0, *ends]), pieces.shape[-1] - ends[-1]], -1)
-            # The last segment is padding.
-            for segment, scale in zip(segments[:-1], scales, strict=True):
-                result.append(scaled_codes(segment, scale))
-            return result
+            lengths = [end - start for start, end in self._bounds]
+            padding = pieces.shape[-1] - sum(lengths)
+            *segments, _ = tf.split(pieces, [*lengths, padding], -1)
+            return [scaled_codes(*pair) for pair in zip(segments, scales, strict=True)]
 
-        return lambda pieces, scales: self._tensors(values(pieces, self._scales(scales, bounds)))
+        return lambda pieces, scales: self._tensors(values(pieces, self._scales(scales)))
 
-    def _scales(self, scales, bounds):
+    def _scales(self, scales):
         """Returns the scale of each segment: a scalar, or one value per column."""
         finite = tf.math.is_finite(scales)
         scales = tf.where(finite, scales, tf.constant(np.nan, tf.float32))
         result = []
-        for widths, (start, end) in zip(self._segments, bounds, strict=True):
+        for widths, (start, end) in zip(self._segments, self._bounds, strict=True):
             first = next(iter(widths))
             if len(widths) > 1:
                 result.append(self._of_run(scales, widths, start))
