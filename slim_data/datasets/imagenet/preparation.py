@@ -38,11 +38,7 @@ def prepare(data_dir: str | os.PathLike, report: Callable[[str], object]) -> Non
     try:
         os.makedirs(os.path.join(data_dir, RAW), exist_ok=True)
         if not all(os.path.isfile(_raw(data_dir, name)) for name in LISTS):
-            # So that one message names all archives.
-            made = {TRAIN: "train", VALIDATION: "validation", ANNOTATIONS: BOXES}
-            others = [n for n, what in made.items() if not os.path.exists(_raw(data_dir, what))]
-            _provide(data_dir, [DEVKIT, *others], report)
-            _write_lists(data_dir, report)
+            _prepare_lists(data_dir, report)
         synsets = read_wordnet_ids(_raw(data_dir, SYNSETS))
         labels = read_wordnet_ids(_raw(data_dir, VALIDATION_LABELS))
         _prepare_images(data_dir, synsets, labels, report)
@@ -50,35 +46,11 @@ def prepare(data_dir: str | os.PathLike, report: Callable[[str], object]) -> Non
         raise DataError(f"{error.filename or data_dir}: {error.strerror or error}") from error
 
 
-def _prepare_images(data_dir, synsets, labels, report):
-    train, validation, boxes = (_raw(data_dir, n) for n in ("train", "validation", BOXES))
-    moved = extraction.sort_validation(validation, labels)
-    if moved:
-        report(f"Sorted {moved} validation images into the folders of their classes")
-    todo = {
-        TRAIN: bool(extraction.missing_synsets(train, synsets)),
-        VALIDATION: bool(extraction.missing_validation(validation, labels)),
-        ANNOTATIONS: not os.path.exists(boxes),
-    }
-    _provide(data_dir, [archive for archive, is_needed in todo.items() if is_needed], report)
-    if todo[TRAIN]:
-        with progress.progress_bar(TRAIN, len(synsets), "classes") as advance:
-            path = _archive(data_dir, TRAIN)
-            extraction.extract_train(path, train, synsets, advance)
-        report(f"Extracted the training images of {len(synsets)} classes to {train}")
-    if todo[VALIDATION]:
-        with progress.progress_bar(VALIDATION, len(labels)) as advance:
-            path = _archive(data_dir, VALIDATION)
-            extraction.extract_validation(path, validation, labels, advance)
-        report(f"Extracted {len(labels)} validation images to {validation}")
-    if todo[ANNOTATIONS]:
-        with progress.progress_bar(ANNOTATIONS, None, "annotations") as advance:
-            path = _archive(data_dir, ANNOTATIONS)
-            counts = extraction.write_boxes(path, boxes, synsets, advance)
-        report(f"Wrote {counts[1]} bounding boxes of {counts[0]} annotations to {boxes}")
-
-
-def _write_lists(data_dir, report):
+def _prepare_lists(data_dir, report):
+    # Others, too, so that one message names all archives.
+    made = {TRAIN: "train", VALIDATION: "validation", ANNOTATIONS: BOXES}
+    others = [name for name, part in made.items() if not os.path.exists(_raw(data_dir, part))]
+    _provide(data_dir, [DEVKIT, *others], report)
     kit = devkit.read_devkit(_archive(data_dir, DEVKIT))
     for name, lines in (
         (SYNSETS, kit.names),
@@ -89,6 +61,33 @@ def _write_lists(data_dir, report):
         if not os.path.isfile(path):
             write_lines(path, lines)
             report(f"Wrote {len(lines)} lines to {path}")
+
+
+def _prepare_images(data_dir, synsets, labels, report):
+    train, validation, boxes = (_raw(data_dir, n) for n in ("train", "validation", BOXES))
+    moved = extraction.sort_validation(validation, labels)
+    if moved:
+        report(f"Sorted {moved} validation images into the folders of their classes")
+    needed = {
+        TRAIN: extraction.missing_synsets(train, synsets),
+        VALIDATION: extraction.missing_validation(validation, labels),
+        ANNOTATIONS: not os.path.exists(boxes),
+    }
+    _provide(data_dir, [archive for archive, is_needed in needed.items() if is_needed], report)
+    if needed[TRAIN]:
+        with progress.progress_bar(TRAIN, len(synsets), "classes") as advance:
+            extraction.extract_train(_archive(data_dir, TRAIN), train, synsets, advance)
+        report(f"Extracted the training images of {len(synsets)} classes to {train}")
+    if needed[VALIDATION]:
+        with progress.progress_bar(VALIDATION, len(labels)) as advance:
+            path = _archive(data_dir, VALIDATION)
+            extraction.extract_validation(path, validation, labels, advance)
+        report(f"Extracted {len(labels)} validation images to {validation}")
+    if needed[ANNOTATIONS]:
+        with progress.progress_bar(ANNOTATIONS, None, "annotations") as advance:
+            path = _archive(data_dir, ANNOTATIONS)
+            num_annotations, num_boxes = extraction.write_boxes(path, boxes, synsets, advance)
+        report(f"Wrote {num_boxes} bounding boxes of {num_annotations} annotations to {boxes}")
 
 
 def read_wordnet_ids(path: str) -> list[str]:

@@ -67,19 +67,22 @@ def read_labels(name: str, data_dir: str | os.PathLike | None) -> tuple[tuple[st
     if not 0 < len(lines) <= MAX_CLASSES:
         raise DataError(f"{path} must name 1 to {MAX_CLASSES} classes. Received: {len(lines)}")
     # If one line has a number, all must have one.
-    if any(map(_LOOKS_NUMBERED.match, lines.values())):
-        names, first = _without_numbers(path, lines)
-    else:
-        names, first = lines, 1
-        for expected, number in enumerate(lines, 1):
-            if number != expected:
-                rule = "only the last lines may be empty, since lines number the classes"
-                raise _error(path, expected, rule, "")
+    is_numbered = any(map(_LOOKS_NUMBERED.match, lines.values()))
+    names, first = (_numbered if is_numbered else _numbered_by_line)(path, lines)
     _check_names(path, names)
     return tuple(names.values()), first
 
 
-def _without_numbers(path, lines):
+def _numbered_by_line(path, lines):
+    """Returns ({line: name}, 1) of lines `<name>`."""
+    for expected, number in enumerate(lines, 1):
+        if number != expected:
+            rule = "only the last lines may be empty, since lines number the classes"
+            raise _error(path, expected, rule, "")
+    return lines, 1
+
+
+def _numbered(path, lines):
     """Returns ({line: name}, number of the first class) of lines `<number>:<name>`."""
     names, first = {}, 0
     for number, line in lines.items():
