@@ -24,7 +24,6 @@ _VARIABLE = (
     (r"[\d,.]*\d", r"[\d,.]+"),
     (r" ?\.\.\. ?", r".*?"),
 )
-_ANY = re.compile("")
 _TOLD = re.compile(rf"{_EXPLAIN} (E\d+)")
 _VARIABLES = re.compile("|".join(f"({found})" for found, _ in _VARIABLE))
 
@@ -81,13 +80,13 @@ def find(text: str) -> Message | None:
     if (told := _TOLD.search(text)) and told[1] in messages():
         return messages()[told[1]]
     line = " ".join(text.replace("`", "").split())
-    fixed, code = max(
+    matches = [
         (fixed, message.code)
         for message in messages().values()
-        for pattern, fixed in [*message.forms, (_ANY, 0)]
-        if pattern.search(line)
-    )
-    return messages()[code] if fixed else None
+        for pattern, fixed in message.forms
+        if fixed and pattern.search(line)
+    ]
+    return messages()[max(matches)[1]] if matches else None
 
 
 def with_code(line: str) -> str:

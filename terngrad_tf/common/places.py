@@ -1,8 +1,10 @@
 """Records, in order, the places where all processes of a cluster take part."""
 
+import bisect
 import collections
 import contextlib
 import dataclasses
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -42,24 +44,16 @@ class History:
     @property
     def length(self) -> int:
         """Total number of places."""
-        return self.skipped + sum(count for _, count in self.names)
+        return self.bounds()[-1]
 
     def at(self, position: int) -> str | None:
         """Returns a place's name; None if not kept or not reached yet."""
-        end = self.skipped
-        for name, count in self.names if position >= end else ():
-            end += count
-            if position < end:
-                return name
-        return None
+        run = bisect.bisect_right(self.bounds(), position) - 1
+        return self.names[run][0] if 0 <= run < len(self.names) else None
 
-    def ends(self) -> list[int]:
-        """Returns the end position of each run of equal names."""
-        ends, end = [], self.skipped
-        for _, count in self.names:
-            end += count
-            ends.append(end)
-        return ends
+    def bounds(self) -> list[int]:
+        """Returns the first position of each run of equal names, and the end of the last."""
+        return list(itertools.accumulate((n for _, n in self.names), initial=self.skipped))
 
 
 def first_difference(histories: Sequence[History]) -> int | None:
@@ -75,7 +69,7 @@ def first_difference(histories: Sequence[History]) -> int | None:
     6
     """
     # Names change only at these positions.
-    positions = {position for h in histories for position in (h.skipped, *h.ends())}
+    positions = {position for h in histories for position in h.bounds()}
     for position in sorted(positions):
         if len({h.at(position) for h in histories} - {None}) > 1:
             return position

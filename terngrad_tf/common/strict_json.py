@@ -12,6 +12,7 @@ MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 32
 MAX_DIGITS = 30
 _TOLD = 40
+_TOO_DEEP = f"arrays and objects stand in one another more than {MAX_DEPTH} deep"
 
 
 def read_json(path: str | os.PathLike) -> Any:
@@ -59,9 +60,6 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError(_TOO_DEEP) from error
     _check(value)
     return value
-
-
-_TOO_DEEP = f"arrays and objects stand in one another more than {MAX_DEPTH} deep"
 
 
 def _check(value):
