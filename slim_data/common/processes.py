@@ -43,7 +43,7 @@ def run_processes(
     context = multiprocessing.get_context("spawn")
     # Otherwise the first process starts the tracker, which lets signals through again.
     multiprocessing.resource_tracker.ensure_running()
-    workers, faults = {}, {}
+    workers = {}
     try:
         for own in arguments:
             receiver, sender = context.Pipe(duplex=False)
@@ -51,24 +51,29 @@ def run_processes(
             with sender, _interrupts_wait():
                 process.start()
             workers[receiver] = process
-        waiting = set(workers)
-        while waiting:
-            for receiver in multiprocessing.connection.wait(waiting):
-                try:
-                    is_last = _receive(receiver, workers[receiver], advance)
-                except DataErrors as error:
-                    is_last, faults[receiver] = True, error.faults
-                if is_last:
-                    waiting.remove(receiver)
-        if faults:
-            # In the order of the processes, independent of which ended first.
-            raise DataErrors(f for receiver in workers for f in faults.get(receiver, ()))
+        _receive_all(workers, advance)
     finally:
         for receiver in workers:
             receiver.close()  # later reports of the processes then fail
         for process in workers.values():
             process.join(_STOP_SECONDS)
             process.kill()
+
+
+def _receive_all(workers, advance):
+    """Passes all reports on; raises the joined `DataErrors` after the last."""
+    waiting, faults = set(workers), {}
+    while waiting:
+        for receiver in multiprocessing.connection.wait(waiting):
+            try:
+                is_last = _receive(receiver, workers[receiver], advance)
+            except DataErrors as error:
+                is_last, faults[receiver] = True, error.faults
+            if is_last:
+                waiting.remove(receiver)
+    if faults:
+        # In the order of the processes, independent of which ended first.
+        raise DataErrors(fault for receiver in workers for fault in faults.get(receiver, ()))
 
 
 def _receive(receiver, process, advance):

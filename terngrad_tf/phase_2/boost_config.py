@@ -59,14 +59,8 @@ def read_boost_config(path: str | os.PathLike) -> BoostConfig:
 
     Source: the dimension-reduction training of MindSpore Boost.
     """
-    try:
-        config = strict_json.read_json(path)
-    except OSError as error:
-        raise UserError(f"`boost_config` cannot be read: {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise UserError(f"`boost_config` must be JSON: {path}: {error}") from error
+    config, notices = _read(path), []
     _check_keys(path, "", config, _OPTIONS)
-    notices = []
     for name, section in config.items():
         known = _OPTIONS[name] | (dict.fromkeys(_OTHER_FEATURES) if name == "boost" else {})
         config[name] = _without_aliases(path, name, section, notices)
@@ -82,6 +76,15 @@ def read_boost_config(path: str | os.PathLike) -> BoostConfig:
             if option is not None and config.get(section, {}).get(key) is not None:
                 options[option] = _checked(path, f"{section}.{key}", option, config[section][key])
     return BoostConfig(options, [f"{path}: {notice}" for notice in notices])
+
+
+def _read(path):
+    try:
+        return strict_json.read_json(path)
+    except OSError as error:
+        raise UserError(f"`boost_config` cannot be read: {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"`boost_config` must be JSON: {path}: {error}") from error
 
 
 def check_level(level: str) -> None:
