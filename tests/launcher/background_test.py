@@ -3,8 +3,10 @@
 import os
 import pathlib
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from unittest import mock
 
 import pytest
@@ -14,6 +16,23 @@ from terngrad_tf.launcher import background
 from tests.launcher import hosts
 
 SCRIPT = str(pathlib.Path(__file__).with_name("train.py"))
+# Starts a run that reports its start when nobody waits for the report.
+KILLED = """
+import os, signal, sys, time
+from terngrad_tf.launcher import background
+
+starter = os.getpid()
+
+def run(started):
+    os.kill(starter, signal.SIGKILL)
+    while os.getppid() == starter:
+        time.sleep(0.01)
+    started()
+    print("ended")
+    return 0, None
+
+background.start(sys.argv[1], run)
+"""
 
 
 def is_alive(pid):
@@ -90,6 +109,16 @@ class BackgroundTest(tf.test.TestCase):
         with mock.patch.object(background, "_signal", end):
             self.assertEqual(background.stop(self.log, grace_seconds=1.0), ending.pid)
         self.assertEqual(background.running_process(self.pid_file), os.getpid())
+
+    def test_a_run_goes_on_if_the_process_that_started_it_is_killed(self):
+        command = [sys.executable, "-c", KILLED, str(self.log)]
+        done = subprocess.run(command, cwd=hosts.ROOT, check=False, timeout=60)
+        self.assertEqual(done.returncode, -signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while self.pid_file.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertFalse(self.pid_file.exists())
+        self.assertEqual(self.log.read_text(), "ended\n")
 
     def write_pid_file(self, pid):
         self.pid_file.write_text(f"{pid} {background._identity(pid)}\n", "ascii")
