@@ -240,7 +240,7 @@ class Coordinator:
             try:
                 node.open(self._events)
                 self._open.append(node)
-            except LostError as error:
+            except Exception as error:
                 errors[node] = error
             done.put(node)
 
@@ -258,6 +258,9 @@ class Coordinator:
                 waiting.discard(done.get(timeout=_POLL_SECONDS))
             except queue.Empty:
                 continue
+        for error in errors.values():
+            if not isinstance(error, LostError):
+                raise error
         return {node: errors.get(node) for node in nodes}
 
     def _check_told(self):

@@ -138,6 +138,15 @@ class WaitTest(unittest.TestCase):
             run._open_all()
         self.assertEqual(reports, ["waiting for far"])
 
+    def test_an_unexpected_error_of_a_connection_ends_the_run(self):
+        class There(_Machine):
+            def open(self, events):
+                raise RuntimeError("can't start new thread")
+
+        plan = Plan(command=["true"], folder="/")
+        with self.assertRaisesRegex(RuntimeError, "can't start new thread"):
+            Coordinator(plan, [There(0)], print, print).run()
+
     def test_a_machine_that_comes_back_when_processes_have_ended_restarts_nothing(self):
         class Here(_Machine):
             slots = 2
