@@ -10,13 +10,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from terngrad_tf.common import tokens
 from terngrad_tf.common.addresses import first_twice
-from terngrad_tf.launcher.nodes import SILENCE_SECONDS, LostError, Node, wait_seconds
+from terngrad_tf.launcher.nodes import SILENCE_SECONDS, Event, LostError, Node, wait_seconds
 from terngrad_tf.launcher.output.window import REPORTED_BYTES, size_of
 from terngrad_tf.launcher.supervisor import STATUS_NEWCOMERS
-from terngrad_tf.launcher.tasks import end_of, shell_line, tasks_of, variables
+from terngrad_tf.launcher.tasks import Task, end_of, shell_line, tasks_of, variables
 
 # A process ended because another one failed.
 STATUS_PEER = 3
@@ -62,44 +63,8 @@ class Plan:
     start_timeout: float = 600.0
 
 
-@dataclasses.dataclass
-class _Attempt:
-    """One start of all processes.
-
-    Attributes:
-        running: machine of each running process, by rank.
-        machines: machine of each process, by rank.
-        failures: (status, line, whether others may be the cause) of failed processes and lost
-            machines.
-        deadlines: (time, signal to send to all processes).
-        told: the user's signal, or None.
-        told_by: machines that received one; None is this machine.
-        grows: whether processes must end because a machine came back.
-    """
-
-    running: dict[int, Node]
-    failures: list[tuple[int, str, bool]] = dataclasses.field(default_factory=list)
-    deadlines: list[tuple[float, int]] = dataclasses.field(default_factory=list)
-    told: int | None = None
-    told_by: set[Node | None] = dataclasses.field(default_factory=set)
-    lost: list[Node] = dataclasses.field(default_factory=list)
-    grows: bool = False
-
-    def __post_init__(self):
-        self.machines = dict(self.running)
-
-    def failure(self):
-        """Returns the failure that caused the others, judging by statuses."""
-        causes = [failure for failure in self.failures if not failure[2]]
-        return next(iter(causes or self.failures), None)
-
-
-class _ToldError(Exception):
-    """A signal arrived while no process was running."""
-
-    def __init__(self, number):
-        super().__init__(number)
-        self.number = number
+class _SignalError(Exception):
+    """A signal, the only argument, arrived while no process was running."""
 
 
 class Coordinator:
@@ -128,19 +93,27 @@ class Coordinator:
         self._write = write
         self._report = report
         self._started = started
-        self._events: queue.SimpleQueue = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        # Events that came while no process was running.
+        self._early: list[Event] = []
         self._open: list[Node] = []
-        # Seconds for which this process waited for a machine's messages in vain.
-        self._silent: dict[Node, float] = {}
-        # Size of shown lines that no agent was told.
-        self._shown: dict[tuple[Node, int], int] = {}
-        self._is_restart = False
         # When to report a wait for machines, in `time.monotonic`.
         self._report_from = math.inf
 
     def tell(self, number: int) -> None:
         """Records a received signal; for signal handlers."""
         self._events.put((None, {"told": number}))
+
+    def describe(self) -> list[str]:
+        """Returns a line for each process: where, and which command."""
+        # Without this shell's variables and the secret.
+        known = {**os.environ, tokens.VARIABLE: self._plan.environment.get(tokens.VARIABLE)}
+        shown = {k: v for k, v in self._plan.environment.items() if known.get(k) != v}
+        folder, command = self._plan.folder, self._plan.command
+        return [
+            shell_line(one.task, one.node.name, folder, command, shown | one.environment)
+            for one in self._processes(self._nodes)
+        ]
 
     def run(self) -> tuple[int, str | None]:
         """Runs the plan to its end.
@@ -163,16 +136,17 @@ class Coordinator:
         node.close()
 
     def _run(self):
-        restarts = 0
+        restarts, is_restart = 0, False
         while True:
             try:
                 self._open_all()
                 self._check_addresses()
             except LostError as error:
                 return STATUS_NODE, str(error)
-            except _ToldError as error:
-                return 128 + error.number, "interrupted while waiting for machines"
-            attempt = self._run_once()
+            except _SignalError as error:
+                return 128 + error.args[0], "interrupted while waiting for machines"
+            attempt = self._run_once(is_restart)
+            is_restart = True
             for node in attempt.lost:
                 self._open.remove(node)
                 # Slow if the machine is frozen.
@@ -180,27 +154,16 @@ class Coordinator:
             self._forget_events()
             failure = attempt.failure()
             if attempt.told is not None:
-                return self._told_status(attempt)
-            if attempt.grows or failure and failure[0] == STATUS_NEWCOMERS:
+                return attempt.result_of_signal()
+            if attempt.grows or failure and failure.status == STATUS_NEWCOMERS:
                 self._report("starting again with more machines")
                 continue
             if failure is None:
                 return 0, None
             if restarts == self._plan.max_restarts:
-                return failure[:2]
+                return failure.status, failure.line
             restarts += 1
-            self._report(f"{failure[1]}; restart {restarts} of {self._plan.max_restarts}")
-
-    @staticmethod
-    def _told_status(attempt) -> tuple[int, str | None]:
-        name = signal.Signals(attempt.told).name
-        if not attempt.failures:
-            return 0, None
-        if attempt.told == signal.SIGINT:
-            return 128 + attempt.told, "interrupted"
-        # Programs that save have their own status.
-        statuses = [status for status, *_ in attempt.failures if status < 128]
-        return (statuses or [128 + attempt.told])[0], f"ended by {name}"
+            self._report(f"{failure.line}; restart {restarts} of {self._plan.max_restarts}")
 
     def _open_all(self):
         """Opens all machines; continues without lost ones if enough are left."""
@@ -208,21 +171,52 @@ class Coordinator:
         begin = time.monotonic()
         deadline, self._report_from = begin + self._plan.start_timeout, begin + _PATIENCE_SECONDS
         is_first = not self._open
-        while closed:
-            errors = self._try_all(closed)
-            closed = [node for node in closed if errors[node] is not None]
-            missing = "; ".join(dict.fromkeys(str(errors[node]) for node in closed))
-            if closed and self._plan.min_workers and self._slots() >= self._plan.min_workers:
+        while errors := self._try_all(closed):
+            missing = "; ".join(dict.fromkeys(map(str, errors.values())))
+            num_slots = sum(node.slots for node in self._open)
+            if self._plan.min_workers and num_slots >= self._plan.min_workers:
                 self._report(f"going on without: {missing}")
                 break
             # At the start, errors are final; later, machines may come back.
-            if closed and (is_first or time.monotonic() > deadline):
+            if is_first or time.monotonic() > deadline:
                 raise LostError(missing)
-            if closed:
-                self._check_told()
-                time.sleep(_RETRY_SECONDS)
+            self._check_told()
+            time.sleep(_RETRY_SECONDS)
+            closed = list(errors)
         # The order decides who is the chief.
         self._open.sort(key=self._nodes.index)
+
+    def _try_all(self, nodes):
+        """Opens machines; returns the errors of those that are out of reach."""
+        done = queue.SimpleQueue()
+
+        def open_node(node):
+            error = None
+            try:
+                node.open(self._events)
+                self._open.append(node)
+            except Exception as raised:
+                error = raised
+            done.put((node, error))
+
+        for node in nodes:
+            # Daemon threads: signals can end the wait.
+            threading.Thread(target=open_node, args=(node,), daemon=True).start()
+        errors = {}
+        while len(errors) < len(nodes):
+            self._check_told()
+            if time.monotonic() > self._report_from:
+                self._report_from = math.inf
+                names = ", ".join(node.name for node in nodes if node not in errors)
+                self._report(f"waiting for {names}")
+            try:
+                node, error = done.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                continue
+            if error is not None and not isinstance(error, LostError):
+                raise error
+            errors[node] = error
+        return {node: errors[node] for node in nodes if errors[node] is not None}
 
     def _check_addresses(self):
         places = [node.address(slot) for node in self._open for slot in range(node.slots)]
@@ -232,204 +226,69 @@ class Coordinator:
                 " own, under which the others reach it, or give -np 2 to a single machine"
             )
 
-    def _try_all(self, nodes):
-        """Opens machines; returns each one's error, or None."""
-        errors, done = {}, queue.SimpleQueue()
-
-        def open_node(node):
-            try:
-                node.open(self._events)
-                self._open.append(node)
-            except Exception as error:
-                errors[node] = error
-            done.put(node)
-
-        for node in nodes:
-            # Daemon threads: signals can end the wait.
-            threading.Thread(target=open_node, args=(node,), daemon=True).start()
-        waiting = set(nodes)
-        while waiting:
-            self._check_told()
-            if time.monotonic() > self._report_from:
-                self._report_from = math.inf
-                names = ", ".join(node.name for node in nodes if node in waiting)
-                self._report(f"waiting for {names}")
-            try:
-                waiting.discard(done.get(timeout=_POLL_SECONDS))
-            except queue.Empty:
-                continue
-        for error in errors.values():
-            if not isinstance(error, LostError):
-                raise error
-        return {node: errors.get(node) for node in nodes}
-
     def _check_told(self):
-        events = []
+        """Raises `_SignalError` after a signal, also to another machine, which waits here."""
+        self._receive()
+        for _, message in self._early:
+            if "told" in message:
+                raise _SignalError(message["told"])
+
+    def _receive(self):
         while not self._events.empty():
-            events.append(self._events.get())
-        for event in events:
-            self._events.put(event)
-        # Also of another machine, which waits here for the others.
-        if told := [message["told"] for _, message in events if "told" in message]:
-            raise _ToldError(told[0])
+            self._early.append(self._events.get())
 
-    def _slots(self):
-        return sum(node.slots for node in self._open)
-
-    def describe(self) -> list[str]:
-        """Returns a line for each process: where, and which command."""
-        # Without this shell's variables and the secret.
-        known = {**os.environ, tokens.VARIABLE: self._plan.environment.get(tokens.VARIABLE)}
-        shown = {k: v for k, v in self._plan.environment.items() if known.get(k) != v}
-        return [
-            shell_line(task, node.name, self._plan.folder, self._plan.command, shown | own)
-            for task, node, _, own in self._processes(self._nodes)
+    def _forget_events(self):
+        """Drops events of earlier processes and connections; keeps signals and remarks."""
+        self._receive()
+        self._early = [
+            (node, message)
+            for node, message in self._early
+            if message.keys() & {"told", "remark"} or "lost" in message and node in self._open
         ]
 
     def _processes(self, nodes):
-        """Returns (task, machine, port, variables) of each process, by rank."""
+        """Returns the processes on machines, by rank."""
         places = [(node, slot) for node in nodes for slot in range(node.slots)]
         everywhere = [(node, slot) for node in self._nodes for slot in range(node.slots)]
         addresses = [node.address(slot) for node, slot in places]
-        self._tasks = tasks_of(len(places), self._plan.num_servers)
+        tasks = tasks_of(len(places), self._plan.num_servers)
         found = []
         for rank, (node, slot) in enumerate(places):
-            own = variables(self._tasks, addresses, rank)
+            own = variables(tasks, addresses, rank)
             # Workers keep their variables if earlier machines are lost.
             position = everywhere.index((node, slot))
             own |= self._plan.each[position] if position < len(self._plan.each) else {}
             port = int(addresses[rank].rpartition(":")[2])
-            found.append((self._tasks[rank], node, port, own))
+            found.append(_Process(rank, tasks[rank], node, port, own))
         return found
 
-    def _run_once(self):
+    def _run_once(self, is_restart):
         self._forget_events()
         processes = self._processes(self._open)
-        attempt = _Attempt({rank: node for rank, (_, node, *_) in enumerate(processes)})
-        self._silent = dict.fromkeys(self._open, 0.0)
         job = self._program | {"environment": dict(self._plan.environment)}
-        job["is_restart"] = self._is_restart
+        job["is_restart"] = is_restart
         for node in self._open:
             own = [
-                {"rank": rank, "port": port, "environment": environment}
-                for rank, (_, owner, port, environment) in enumerate(processes)
-                if owner is node
+                {"rank": one.rank, "port": one.port, "environment": one.environment}
+                for one in processes
+                if one.node is node
             ]
             node.send({"start": job | {"processes": own}})
-        self._is_restart = True
+        attempt = _Attempt(
+            processes, self._events, self._plan.grace_seconds, self._write, self._report
+        )
+        for event in self._early:
+            attempt.handle(*event)
+        self._early = []
         absent = [node for node in self._nodes if node not in self._open]
         over = threading.Event()
         if absent:
             threading.Thread(target=self._look_for, args=(absent, over), daemon=True).start()
         try:
-            self._watch(attempt, time.monotonic() + _STARTED_SECONDS)
+            attempt.watch(self._started)
         finally:
             over.set()
         return attempt
-
-    def _forget_events(self):
-        """Drops events of earlier processes and connections; keeps signals and remarks."""
-        kept = []
-        while not self._events.empty():
-            node, message = event = self._events.get()
-            is_lost = "lost" in message and node in self._open
-            kept += [event] if is_lost or message.keys() & {"told", "remark"} else []
-        for event in kept:
-            self._events.put(event)
-
-    def _watch(self, attempt, settled):
-        while attempt.running:
-            if time.monotonic() > settled and not attempt.failures:
-                self._started()
-            soonest = min((time for time, _ in attempt.deadlines), default=float("inf"))
-            timeout = min(wait_seconds(soonest), _POLL_SECONDS)
-            begin = time.monotonic()
-            try:
-                node, message = self._events.get(timeout=timeout)
-            except queue.Empty:
-                node, message = None, {}
-            # Less than the clock tells if this process itself was stopped.
-            self._find_silent(attempt, node, min(time.monotonic() - begin, timeout))
-            self._handle(attempt, node, message)
-            for due in [due for due in attempt.deadlines if due[0] <= time.monotonic()]:
-                attempt.deadlines.remove(due)
-                self._signal(attempt, due[1])
-
-    def _handle(self, attempt, node, message):
-        if "line" in message:
-            rank, stream, text = message["line"]
-            if attempt.machines.get(rank) is not node:
-                return  # of an earlier process, whose children write on
-            shown = functools.partial(self._note_shown, node, rank, size_of(text))
-            self._write(self._tasks[rank].label, stream, text, shown)
-        elif "exit" in message:
-            rank, status, last = message["exit"]
-            if attempt.running.pop(rank, None) is not None and status:
-                code, line = end_of(self._tasks[rank], node.name, status, last)
-                self._fail(attempt, code, line, code == STATUS_PEER)
-        elif "refused" in message:
-            reason, advice = message["refused"]
-            line = f"{node.name}: {reason}" + (f"; {advice}" if advice and node.beats else "")
-            self._lose(attempt, node, STATUS_NODE, line, False)
-        elif "lost" in message:
-            self._lose(attempt, node, STATUS_PEER, f"lost {message['lost']}", True)
-        elif "remark" in message:
-            self._report(message["remark"])
-        elif "back" in message and len(attempt.running) == len(attempt.machines):
-            self._report(f"{node.name} is back; ending all processes to go on with it")
-            attempt.grows = True
-            self._end(attempt, signal.SIGTERM, self._plan.grace_seconds)
-        elif "told" in message:
-            # A machine's second signal kills; batch systems send one to every machine.
-            if node in attempt.told_by:
-                self._signal(attempt, signal.SIGKILL)
-            elif attempt.told is None:
-                attempt.told = message["told"]
-                self._end(attempt, attempt.told, self._plan.grace_seconds)
-            attempt.told_by.add(node)
-
-    def _note_shown(self, node, rank, size):
-        size += self._shown.get((node, rank), 0)
-        if size >= REPORTED_BYTES:
-            node.send({"shown": [rank, size]})
-            size = 0
-        self._shown[node, rank] = size
-
-    def _lose(self, attempt, node, status, line, is_gone):
-        ranks = [rank for rank, owner in attempt.running.items() if owner is node]
-        for rank in ranks:
-            del attempt.running[rank]
-        if is_gone and node not in attempt.lost and node in self._open:
-            attempt.lost.append(node)
-        if ranks:
-            self._fail(attempt, status, line)
-
-    def _fail(self, attempt, status, line, is_told=False):
-        attempt.failures.append((status, line, is_told))
-        if len(attempt.failures) > 1 or attempt.told is not None or attempt.grows:
-            return
-        # Other processes may report the cause.
-        settled = time.monotonic() + _SETTLE_SECONDS
-        attempt.deadlines = [
-            (settled, signal.SIGTERM),
-            (settled + _END_SECONDS, signal.SIGKILL),
-        ]
-
-    def _end(self, attempt, number, seconds):
-        self._signal(attempt, number)
-        attempt.deadlines = [(time.monotonic() + seconds, signal.SIGKILL)]
-
-    def _find_silent(self, attempt, heard, waited):
-        """Gives up machines that were silent for too long, for example frozen ones."""
-        for node in set(attempt.running.values()):
-            self._silent[node] = 0.0 if node is heard else self._silent[node] + waited
-            if node.beats and self._silent[node] > SILENCE_SECONDS:
-                lost = f"{node.name}: no sign of life for {SILENCE_SECONDS:.0f} s"
-                self._lose(attempt, node, STATUS_PEER, f"lost {lost}", True)
-
-    def _signal(self, attempt, number):
-        for node in set(attempt.running.values()):
-            node.send({"signal": int(number)})
 
     def _look_for(self, absent, over):
         while not over.wait(_PROBE_SECONDS):
@@ -437,3 +296,181 @@ class Coordinator:
                 if node.reaches(self._program) and not over.is_set():
                     self._events.put((node, {"back": True}))
                     return
+
+
+@dataclasses.dataclass(frozen=True)
+class _Process:
+    """A process: its place, its machine and port, and its own variables."""
+
+    rank: int
+    task: Task
+    node: Node
+    port: int
+    environment: dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Failure:
+    """A failed process or lost machine; `is_effect` if another failure may be the cause."""
+
+    status: int
+    line: str
+    is_effect: bool = False
+
+
+class _Attempt:
+    """One start of all processes, up to the end of the last one.
+
+    Attributes:
+        lost: machines that are out of reach.
+        told: the user's signal, or None.
+        grows: whether processes must end because a machine came back.
+    """
+
+    def __init__(
+        self,
+        processes: Sequence[_Process],
+        events: "queue.SimpleQueue[Event]",
+        grace_seconds: float,
+        write: Callable[[str, int, str, Callable[[], None]], None],
+        report: Callable[[str], None],
+    ) -> None:
+        self.lost: list[Node] = []
+        self.told: int | None = None
+        self.grows = False
+        self._processes = processes
+        self._events = events
+        self._grace_seconds = grace_seconds
+        self._write = write
+        self._report = report
+        self._running = {one.rank: one.node for one in processes}
+        self._failures: list[_Failure] = []
+        # (time, signal to send to all processes).
+        self._deadlines: list[tuple[float, int]] = []
+        # Machines that received a signal; None is this machine.
+        self._told_by: set[Node | None] = set()
+        # Seconds for which this process waited for a machine's messages in vain.
+        self._silent = dict.fromkeys(self._running.values(), 0.0)
+        # Size of shown lines that no agent was told, by rank.
+        self._shown = dict.fromkeys(self._running, 0)
+
+    def failure(self) -> _Failure | None:
+        """Returns the failure that caused the others, judging by statuses."""
+        causes = [failure for failure in self._failures if not failure.is_effect]
+        return next(iter(causes or self._failures), None)
+
+    def result_of_signal(self) -> tuple[int, str | None]:
+        """Returns exit status and last line of a run that the user's signal ended."""
+        assert self.told is not None
+        if not self._failures:
+            return 0, None
+        if self.told == signal.SIGINT:
+            return 128 + self.told, "interrupted"
+        # Programs that save have their own status.
+        own = [failure.status for failure in self._failures if failure.status < 128]
+        return (own or [128 + self.told])[0], f"ended by {signal.Signals(self.told).name}"
+
+    def watch(self, started: Callable[[], None]) -> None:
+        """Handles events until all processes have ended."""
+        settled = time.monotonic() + _STARTED_SECONDS
+        while self._running:
+            if time.monotonic() > settled and not self._failures:
+                started()
+            soonest = min((time for time, _ in self._deadlines), default=math.inf)
+            timeout = min(wait_seconds(soonest), _POLL_SECONDS)
+            begin = time.monotonic()
+            try:
+                node, message = self._events.get(timeout=timeout)
+            except queue.Empty:
+                node, message = None, {}
+            # Less than the clock tells if this process itself was stopped.
+            self._find_silent(node, min(time.monotonic() - begin, timeout))
+            self.handle(node, message)
+            for due in [due for due in self._deadlines if due[0] <= time.monotonic()]:
+                self._deadlines.remove(due)
+                self._signal(due[1])
+
+    def handle(self, node: Node | None, message: Mapping[str, Any]) -> None:
+        """Handles an event."""
+        match message:
+            case {"line": [rank, stream, text]}:
+                self._show(node, rank, stream, text)
+            case {"exit": [rank, status, last]}:
+                self._note_exit(rank, status, last)
+            case {"refused": [reason, advice]}:
+                line = f"{node.name}: {reason}" + (f"; {advice}" if advice and node.beats else "")
+                self._drop(node, _Failure(STATUS_NODE, line))
+            case {"lost": reason}:
+                self._lose(node, reason)
+            case {"remark": line}:
+                self._report(line)
+            case {"back": _} if len(self._running) == len(self._processes):
+                self._report(f"{node.name} is back; ending all processes to go on with it")
+                self.grows = True
+                self._end(signal.SIGTERM)
+            case {"told": number}:
+                self._note_signal(node, number)
+
+    def _show(self, node, rank, stream, text):
+        if rank >= len(self._processes) or self._processes[rank].node is not node:
+            return  # of an earlier process, whose children write on
+        shown = functools.partial(self._note_shown, node, rank, size_of(text))
+        self._write(self._processes[rank].task.label, stream, text, shown)
+
+    def _note_shown(self, node, rank, size):
+        self._shown[rank] += size
+        if self._shown[rank] >= REPORTED_BYTES:
+            node.send({"shown": [rank, self._shown[rank]]})
+            self._shown[rank] = 0
+
+    def _note_exit(self, rank, status, last):
+        node = self._running.pop(rank, None)
+        if node is not None and status:
+            code, line = end_of(self._processes[rank].task, node.name, status, last)
+            self._fail(_Failure(code, line, is_effect=code == STATUS_PEER))
+
+    def _note_signal(self, node, number):
+        # A machine's second signal kills; batch systems send one to every machine.
+        if node in self._told_by:
+            self._signal(signal.SIGKILL)
+        elif self.told is None:
+            self.told = number
+            self._end(number)
+        self._told_by.add(node)
+
+    def _find_silent(self, heard, waited):
+        """Gives up machines that were silent for too long, for example frozen ones."""
+        for node in set(self._running.values()):
+            self._silent[node] = 0.0 if node is heard else self._silent[node] + waited
+            if node.beats and self._silent[node] > SILENCE_SECONDS:
+                self._lose(node, f"{node.name}: no sign of life for {SILENCE_SECONDS:.0f} s")
+
+    def _lose(self, node, reason):
+        # Earlier connections may end, too.
+        if node in self._silent and node not in self.lost:
+            self.lost.append(node)
+        self._drop(node, _Failure(STATUS_PEER, f"lost {reason}"))
+
+    def _drop(self, node, failure):
+        """Notes that no process runs on a machine."""
+        ranks = [rank for rank, owner in self._running.items() if owner is node]
+        for rank in ranks:
+            del self._running[rank]
+        if ranks:
+            self._fail(failure)
+
+    def _fail(self, failure):
+        self._failures.append(failure)
+        if len(self._failures) > 1 or self.told is not None or self.grows:
+            return
+        # Other processes may report the cause.
+        settled = time.monotonic() + _SETTLE_SECONDS
+        self._deadlines = [(settled, signal.SIGTERM), (settled + _END_SECONDS, signal.SIGKILL)]
+
+    def _end(self, number):
+        self._signal(number)
+        self._deadlines = [(time.monotonic() + self._grace_seconds, signal.SIGKILL)]
+
+    def _signal(self, number):
+        for node in set(self._running.values()):
+            node.send({"signal": int(number)})

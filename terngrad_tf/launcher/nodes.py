@@ -29,7 +29,8 @@ _OLDEST_PYTHON = (3, 10)
 ENDED_BY_SSH = 255
 _NO_PROGRAM = 127
 
-Event = tuple["Node", dict[str, Any]]
+# A machine and its message; None is this machine, for signals.
+Event = tuple["Node | None", dict[str, Any]]
 
 
 class LostError(Exception):
