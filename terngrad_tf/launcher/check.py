@@ -1,27 +1,16 @@
 """Checks if machines can train together, and measures their links: `terngrad check`."""
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import itertools
-import json
 import statistics
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from terngrad_tf.launcher.hosts import Host
-from terngrad_tf.launcher.nodes import (
-    LostError,
-    clock_remark,
-    explain_ssh,
-    message_of,
-    ssh_command,
-    starting,
-)
+from terngrad_tf.launcher.nodes import LostError, Program, clock_remark, ssh_command
 
 _ANSWER_SECONDS = 20.0
 _SEND_SECONDS = 0.2
@@ -69,69 +58,34 @@ class _Machine:
 
     def __init__(self, host, python, options, environment):
         self.host = host
-        self.is_here = host.is_local()
         self._python = python
-        if self.is_here:
+        if host.is_local():
             code = "import sys; from terngrad_tf.launcher import probe; sys.exit(probe.main())"
-            command = [sys.executable, "-c", code]
+            self._command = [sys.executable, "-c", code]
         else:
-            command = ssh_command(host, options, python, environment, "probe")
-        pipe, self._process, self._lost = subprocess.PIPE, None, None
-        try:
-            with starting(str(host)):
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=pipe,
-                    stdout=pipe,
-                    stderr=pipe,
-                    # Shells greet in any encoding.
-                    encoding="utf-8",
-                    errors="replace",
-                )
-        except LostError as error:
-            self._lost = error
+            self._command = ssh_command(host, options, python, environment, "probe")
+        self._program = self._lost = None
 
     def ask(self, question):
         """Returns the answer; raises `LostError`, from then on always."""
         if self._lost is None:
             try:
                 return self._answer(question)
+            except TimeoutError:
+                self._lost = LostError(f"{self.host}: no answer within {_ANSWER_SECONDS:.0f} s")
             except LostError as error:
                 self._lost = error
         raise self._lost
 
     def _answer(self, question):
-        late = threading.Event()
-
-        def give_up():
-            late.set()
-            self._process.kill()
-
-        timer = threading.Timer(_ANSWER_SECONDS, give_up)
-        timer.start()
-        try:
-            self._process.stdin.write(json.dumps(question) + "\n")
-            self._process.stdin.flush()
-            while line := self._process.stdout.readline():
-                if (message := message_of(line)) is not None:
-                    return message
-        except OSError:
-            pass  # it ended; its errors say why
-        finally:
-            timer.cancel()
-        if late.is_set():
-            raise LostError(f"{self.host}: no answer within {_ANSWER_SECONDS:.0f} s")
-        with contextlib.suppress(OSError):  # the question, which was not read
-            self._process.stdin.close()
-        errors = self._process.stderr.read().strip().splitlines()
-        status = self._process.wait()
-        last = errors[-1] if errors else ""
-        raise LostError(f"{self.host}: {explain_ssh(status, last, self._python)}")
+        if self._program is None:
+            self._program = Program(str(self.host), self._command, self._python)
+        self._program.send(question)
+        return self._program.receive(_ANSWER_SECONDS)
 
     def close(self):
-        if self._process is not None:
-            with contextlib.suppress(OSError), self._process as process:
-                process.kill()
+        if self._program is not None:
+            self._program.close()
 
 
 def check(

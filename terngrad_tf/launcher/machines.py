@@ -44,35 +44,19 @@ class Remote:
     sync: Callable[[Host], None] | None = None
 
 
-class ElsewhereNode:
-    """A machine on which the process, at `host:port`, is started by somebody else."""
+class ElsewhereNode(Node):
+    """A machine on which somebody else starts the processes."""
 
     beats = False
-
-    def __init__(self, address: str) -> None:
-        self.name = address.rpartition(":")[0]
-        self.slots = 1
-        self._address = address
 
     def open(self, events: "queue.SimpleQueue[Event]") -> None:
         """See `Node`."""
         self._events = events
 
-    def address(self, slot: int) -> str:
-        """See `Node`."""
-        return self._address
-
     def send(self, message: Mapping[str, Any]) -> None:
         """See `Node`; every process ends at once."""
         for process in message.get("start", {}).get("processes", ()):
             self._events.put((self, {"exit": [process["rank"], 0, ""]}))
-
-    def close(self) -> None:
-        """See `Node`."""
-
-    def reaches(self, program: Mapping[str, Any]) -> bool:
-        """See `Node`."""
-        return True
 
 
 def from_hosts(hosts: Sequence[Host], first_port: int, remote: Remote) -> list[Node]:
@@ -89,7 +73,7 @@ def from_addresses(addresses: Sequence[str], remote: Remote) -> list[Node]:
 def local_part(addresses: Sequence[str], ranks: Sequence[int]) -> list[Node]:
     """Returns nodes that start only some ranks of a cluster, on this machine."""
     return [
-        LocalNode(*_host_and_port(address)) if rank in ranks else ElsewhereNode(address)
+        (LocalNode if rank in ranks else ElsewhereNode)(*_host_and_port(address))
         for rank, address in enumerate(addresses)
     ]
 

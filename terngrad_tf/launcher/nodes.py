@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from terngrad_tf.launcher.agent import HEARTBEAT_SECONDS, Agent
 from terngrad_tf.launcher.hosts import Host
@@ -37,11 +37,12 @@ class LostError(Exception):
     """A machine is unreachable, or cannot do the request."""
 
 
-class Node(Protocol):
-    """A machine and the connection to it.
+class Node:
+    """A machine and the connection to it; its last message, if it is lost, is `{"lost": reason}`.
 
-    Its queue receives (node, message of the agent); a lost node's last message is `{"lost":
-    reason}`.
+    Args:
+        host: the machine, as others reach it, and its number of processes.
+        ports: one port per process.
 
     Attributes:
         name: name for users.
@@ -49,25 +50,28 @@ class Node(Protocol):
         beats: whether the agent reports regularly that it is alive.
     """
 
-    name: str
-    slots: int
-    beats: bool
+    beats = True
+
+    def __init__(self, host: Host, ports: list[int]) -> None:
+        self.name = host.name
+        self.slots = len(ports)
+        self._host = host
+        self._ports = ports
 
     def open(self, events: "queue.SimpleQueue[Event]") -> None:
-        """Connects; may raise `LostError`."""
-        ...
+        """Connects; may raise `LostError`. From then on, the machine's messages are events."""
+        raise NotImplementedError
 
     def address(self, slot: int) -> str:
         """Returns a process's `host:port` for other machines."""
-        ...
+        return self._host.address(self._ports[slot])
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Sends the agent a message; if that fails, drops it, and the node is lost."""
-        ...
+        raise NotImplementedError
 
     def close(self) -> None:
         """Ends the connection and all running processes."""
-        ...
 
     def reaches(self, program: Mapping[str, Any]) -> bool:
         """Returns True if the lost machine can be opened again, and can start the program.
@@ -75,27 +79,21 @@ class Node(Protocol):
         Args:
             program: "folder", "script" and "command" of a start; see `agent`.
         """
-        ...
+        return True
 
 
-class LocalNode:
-    """This machine, with one port per slot."""
+class LocalNode(Node):
+    """This machine."""
 
     beats = False
 
     def __init__(self, host: Host, ports: list[int]) -> None:
+        super().__init__(host, ports)
         self.name = "this machine" if host.is_loopback() else host.name
-        self.slots = host.slots
-        self._host = host
-        self._ports = ports
 
     def open(self, events: "queue.SimpleQueue[Event]") -> None:
         """See `Node`."""
         self._agent = Agent(lambda message: events.put((self, message)))
-
-    def address(self, slot: int) -> str:
-        """See `Node`."""
-        return self._host.address(self._ports[slot])
 
     def send(self, message: Mapping[str, Any]) -> None:
         """See `Node`."""
@@ -105,19 +103,9 @@ class LocalNode:
         """See `Node`."""
         self._agent.end(0.0)
 
-    def reaches(self, program: Mapping[str, Any]) -> bool:
-        """See `Node`."""
-        return True
 
-
-class SshNode:
-    """Another machine, reached over ssh with a key; see `machines.Remote`.
-
-    Args:
-        ports: one port per slot.
-    """
-
-    beats = True
+class SshNode(Node):
+    """Another machine, reached over ssh with a key; see `machines.Remote`."""
 
     def __init__(
         self,
@@ -127,99 +115,137 @@ class SshNode:
         options: list[str],
         environment: Mapping[str, str],
     ) -> None:
-        self.name = host.name
-        self.slots = host.slots
-        self._host = host
-        self._ports = ports
+        super().__init__(host, ports)
         self._python = python
-        self._environment = environment
-        self._options = options
-        self._process: subprocess.Popen | None = None
+        self._command = ssh_command(host, options, python, environment, "agent")
+        self._program: Program | None = None
 
     def open(self, events: "queue.SimpleQueue[Event]") -> None:
         """See `Node`."""
-        pipe = subprocess.PIPE
-        with starting(self.name):
-            process = self._process = subprocess.Popen(
-                self._command(), stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-            )
-        answers: queue.SimpleQueue = queue.SimpleQueue()
-        threading.Thread(target=self._read, args=(process, answers, events), daemon=True).start()
+        program = self._program = Program(self.name, self._command, self._python)
         try:
-            first = answers.get(timeout=_CONNECT_SECONDS + SILENCE_SECONDS)
-        except queue.Empty:
-            process.kill()
+            first = program.receive(_CONNECT_SECONDS + SILENCE_SECONDS)
+        except TimeoutError:
             raise LostError(f"{self.name} does not answer") from None
-        if "lost" in first:
-            raise LostError(first["lost"])
         check_version(self.name, first)
         now = time.time()
         if remark := clock_remark(self.name, first["hello"].get("time", now) - now):
             events.put((self, {"remark": remark}))
+        threading.Thread(target=self._pass_on, args=(program, events), daemon=True).start()
 
-    def _read(self, process, answers, events):
-        errors = collections.deque(maxlen=20)
-        error_reader = threading.Thread(target=_read_errors, args=(process, errors), daemon=True)
-        error_reader.start()
-        is_first = True
-        for line in process.stdout:
-            if (message := message_of(line)) is None:
-                continue
-            self._put(process, message, answers if is_first else None, events)
-            is_first = False
-        status = process.wait()
-        error_reader.join(1.0)
-        last = errors[-1] if errors else ""
-        lost = {"lost": f"{self.name}: {explain_ssh(status, last, self._python, not is_first)}"}
-        self._put(process, lost, answers if is_first else None, events)
-
-    def _put(self, process, message, answers, events):
-        if answers is not None:
-            answers.put(message)
-        elif self._process is process:  # ignores messages of an abandoned connection
-            events.put((self, message))
-
-    def address(self, slot: int) -> str:
-        """See `Node`."""
-        return self._host.address(self._ports[slot])
+    def _pass_on(self, program, events):
+        message = {}
+        while "lost" not in message:
+            try:
+                message = program.receive()
+            except LostError as error:
+                message = {"lost": str(error)}
+            if self._program is program:  # ignores messages of an abandoned connection
+                events.put((self, message))
 
     def send(self, message: Mapping[str, Any]) -> None:
         """See `Node`."""
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
+        if self._program is not None:
+            self._program.send(message)
 
     def close(self) -> None:
         """See `Node`; waits for the end of the agent's processes."""
-        process, self._process = self._process, None
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        try:
-            process.wait(SILENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        program, self._program = self._program, None
+        if program is not None:
+            program.close(SILENCE_SECONDS)
 
     def reaches(self, program: Mapping[str, Any]) -> bool:
         """See `Node`."""
         # Its Python or script may be missing, such as on a disk that is not mounted yet, or hang.
-        quiet, limit = subprocess.DEVNULL, _CONNECT_SECONDS + SILENCE_SECONDS
         job = {**program, "processes": [{"port": port} for port in self._ports]}
         with contextlib.suppress(LostError, OSError, subprocess.TimeoutExpired):
             done = subprocess.run(
-                self._command(),
+                self._command,
                 input=json.dumps({"check": job}).encode() + b"\n",
                 stdout=subprocess.PIPE,
-                stderr=quiet,
-                timeout=limit,
+                stderr=subprocess.DEVNULL,
+                timeout=_CONNECT_SECONDS + SILENCE_SECONDS,
                 check=False,
             )
-            told = list(filter(None, map(message_of, done.stdout.splitlines())))
+            told = list(filter(None, map(_message_of, done.stdout.splitlines())))
             check_version(self.name, told[0] if told else {})
             return not any("refused" in message for message in told)
         return False
 
-    def _command(self):
-        return ssh_command(self._host, self._options, self._python, self._environment, "agent")
+
+class Program:
+    """A Python program, mostly of another machine, that reads and writes messages in JSON.
+
+    Args:
+        name: name of the machine.
+        command: as from `ssh_command`.
+        python: the machine's Python, for errors.
+
+    Raises:
+        LostError: this machine cannot start the command.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], python: str) -> None:
+        pipe = subprocess.PIPE
+        with starting(name):
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+            )
+        self._name = name
+        self._python = python
+        self._errors: collections.deque[str] = collections.deque(maxlen=20)
+        self._messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Sends a message; drops it if the program has ended."""
+        with contextlib.suppress(OSError, ValueError):
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def receive(self, seconds: float | None = None) -> dict[str, Any]:
+        """Returns the next message.
+
+        Raises:
+            LostError: the program has ended.
+            TimeoutError: there was none within some seconds; the program is killed.
+        """
+        try:
+            message = self._messages.get(timeout=seconds)
+        except queue.Empty:
+            self._process.kill()
+            raise TimeoutError from None
+        if "lost" in message:
+            raise LostError(message["lost"])
+        return message
+
+    def close(self, seconds: float = 0.0) -> None:
+        """Ends the program's input, and kills the program if it still runs after some seconds."""
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    def _read(self):
+        error_reader = threading.Thread(target=self._read_errors, daemon=True)
+        error_reader.start()
+        is_connected = False
+        for line in self._process.stdout:
+            if (message := _message_of(line)) is not None:
+                is_connected = True
+                self._messages.put(message)
+        status = self._process.wait()
+        error_reader.join(1.0)
+        last = self._errors[-1] if self._errors else ""
+        why = explain_ssh(status, last, self._python, is_connected)
+        self._messages.put({"lost": f"{self._name}: {why}"})
+
+    def _read_errors(self):
+        for line in self._process.stderr:
+            if text := line.decode("utf-8", "replace").strip():
+                self._errors.append(text)
 
 
 def ssh_command(
@@ -266,18 +292,12 @@ def explain_ssh(status: int, last: str, python: str, is_connected: bool = False)
     return last or f"the connection ended with status {status}"
 
 
-def message_of(line: str | bytes) -> dict[str, Any] | None:
+def _message_of(line: str | bytes) -> dict[str, Any] | None:
     """Returns the message in a line of a remote program; None for a greeting of its shell."""
     with contextlib.suppress(ValueError):
         message = json.loads(line)
         return message if isinstance(message, dict) else None
     return None
-
-
-def _read_errors(process, errors):
-    for line in process.stderr:
-        if text := line.decode("utf-8", "replace").strip():
-            errors.append(text)
 
 
 def check_version(name: str, hello: Mapping[str, Any]) -> None:

@@ -27,6 +27,7 @@ from terngrad_tf.launcher.nodes import (
     SILENCE_SECONDS,
     Event,
     LostError,
+    Node,
     clock_remark,
     wait_seconds,
 )
@@ -129,7 +130,7 @@ class Listener:
         return ""
 
 
-class SocketNode:
+class SocketNode(Node):
     """Machine `number`, from 1, on which a user started the command; it connects to this one.
 
     Args:
@@ -137,11 +138,9 @@ class SocketNode:
             continue without a lost machine, and the wait is short.
     """
 
-    beats = True
-
     def __init__(self, number: int, listener: Listener, timeout: float) -> None:
-        self.name = f"machine {number}"
-        self.slots = 1
+        # Until its first message tells host and ports.
+        super().__init__(Host(f"machine {number}"), [0])
         self._number = number
         self._listener = listener
         self._timeout = timeout
@@ -152,7 +151,7 @@ class SocketNode:
         self._connection, self._stream, told = self._listener.wait(self._number, timeout)
         self._host = Host(told["name"] or told["host"].removeprefix("::ffff:"))
         self._ports = told["ports"]
-        self.name, self.slots = str(self._host), len(self._ports)
+        self.name, self.slots = self._host.name, len(self._ports)
         if remark := clock_remark(self.name, told["skew"]):
             events.put((self, {"remark": remark}))
         threading.Thread(target=self._read, args=(self._stream, events), daemon=True).start()
@@ -166,10 +165,6 @@ class SocketNode:
             for line in stream:
                 put(json.loads(line))
         put({"lost": f"{self.name}: the connection ended"})
-
-    def address(self, slot: int) -> str:
-        """See `Node`."""
-        return self._host.address(self._ports[slot])
 
     def send(self, message: Mapping[str, Any]) -> None:
         """See `Node`."""

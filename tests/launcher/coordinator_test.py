@@ -16,23 +16,20 @@ import pytest
 
 from terngrad_tf.launcher import coordinator, machines
 from terngrad_tf.launcher.coordinator import STATUS_NODE, STATUS_PEER, Coordinator, Plan
-from terngrad_tf.launcher.nodes import LostError
+from terngrad_tf.launcher.hosts import Host
+from terngrad_tf.launcher.nodes import LostError, Node
 from terngrad_tf.launcher.output.logs import Output
 
 
-class _Machine:
+class _Machine(Node):
     """A machine whose process ends after some seconds, without any other message."""
 
-    name, slots, beats = "far", 1, True
-
     def __init__(self, seconds):
+        super().__init__(Host("far"), [2222])
         self._seconds = seconds
 
     def open(self, events):
         self._events = events
-
-    def address(self, slot):
-        return "far:2222"
 
     def send(self, message):
         if "start" in message:
@@ -40,9 +37,6 @@ class _Machine:
             timer = threading.Timer(self._seconds, self._events.put, [end])
             timer.daemon = True
             timer.start()
-
-    def close(self):
-        pass
 
     def reaches(self, program):
         return False
@@ -149,7 +143,9 @@ class WaitTest(unittest.TestCase):
 
     def test_a_machine_that_comes_back_when_processes_have_ended_restarts_nothing(self):
         class Here(_Machine):
-            slots = 2
+            def __init__(self):
+                super().__init__(0)
+                self.slots = 2
 
             def address(self, slot):
                 return f"here:{slot}"
@@ -168,7 +164,7 @@ class WaitTest(unittest.TestCase):
 
         there, plan = There(0), Plan(command=["true"], folder="/", min_workers=1)
         reports = []
-        result = Coordinator(plan, [Here(0), there], print, reports.append).run()
+        result = Coordinator(plan, [Here(), there], print, reports.append).run()
         self.assertEqual(result, (0, None))
         self.assertEqual(reports, ["going on without: far: does not answer"])
 

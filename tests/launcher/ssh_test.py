@@ -106,7 +106,7 @@ class SshTest(unittest.TestCase):
             while not mark.exists():
                 time.sleep(0.05)
             # Unnoticed here: the connection ends on this side first.
-            node._process.stdin.close()
+            node._program._process.stdin.close()
             opened[0].put((node, {"lost": "there: the connection broke"}))
 
         def open_node(events):
@@ -147,7 +147,7 @@ class SshTest(unittest.TestCase):
         machine = check_module._Machine(Host("there"), sys.executable, [], {})
         self.addCleanup(machine.close)
         self.assertEqual(machine.ask({"tell": True}), {})
-        machine._process.wait()
+        machine._program._process.wait()
         for _ in range(3):
             with self.assertRaisesRegex(LostError, "^there: caf\ufffd$"):
                 machine.ask({"tell": True})
