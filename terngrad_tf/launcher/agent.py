@@ -26,7 +26,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -34,6 +33,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from terngrad_tf.launcher.hosts import listening_socket
 from terngrad_tf.launcher.output.lines import read_lines
 from terngrad_tf.launcher.output.remarks import Remarks
 from terngrad_tf.launcher.output.window import Window
@@ -195,16 +195,11 @@ def _check(job):
 
 def _cannot_listen(port):
     """Returns why this machine cannot listen on a TCP port, or None."""
-    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As TensorFlow's server: ignores closing connections.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-            probe.listen()
-        except OSError as error:
-            taken = error.errno == errno.EADDRINUSE
-            return "another program uses it" if taken else str(error.strerror)
+    try:
+        listening_socket(port).close()
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        return "another program uses it" if taken else str(error.strerror)
     return None
 
 

@@ -20,6 +20,7 @@ import threading
 import time
 from typing import Any
 
+from terngrad_tf.launcher.hosts import listening_socket
 from terngrad_tf.version import __version__
 
 PACKAGES = ("tensorflow", "keras", "numpy")
@@ -62,9 +63,7 @@ def _processor():
 
 def listen(port: int) -> None:
     """Answers `reach` of other machines on a TCP port until the process ends."""
-    both = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if both else socket.AF_INET
-    server = socket.create_server(("", port), family=family, dualstack_ipv6=both)
+    server = listening_socket(port)
 
     def accept():
         while True:

@@ -22,7 +22,7 @@ from terngrad_tf.common.addresses import is_address
 from terngrad_tf.common.arguments import is_integer
 from terngrad_tf.common.strict_json import parse_json
 from terngrad_tf.launcher import agent
-from terngrad_tf.launcher.hosts import Host
+from terngrad_tf.launcher.hosts import Host, listening_socket
 from terngrad_tf.launcher.nodes import (
     SILENCE_SECONDS,
     Event,
@@ -185,10 +185,8 @@ class SocketNode(Node):
 @contextlib.contextmanager
 def listen(port: int, num_nodes: int, token: str | None) -> Iterator[Listener]:
     """Listens for other machines; see `Listener`."""
-    both = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if both else socket.AF_INET
     try:
-        sock = socket.create_server(("", port), family=family, dualstack_ipv6=both)
+        sock = listening_socket(port)
     except OSError as error:
         raise LostError(f"cannot listen on port {port}: {error.strerror}") from None
     with sock:

@@ -36,6 +36,13 @@ class TokenTest(unittest.TestCase):
                     limit = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
                     self.assertEqual(limit, 20_000)
 
+    def test_a_port_in_use_is_told_with_its_reason_alone(self):
+        (port,) = free_ports(1)
+        line = f"^cannot listen on port {port}: Address already in use$"
+        with remote_nodes.listen(port, 2, None), self.assertRaisesRegex(LostError, line):
+            with remote_nodes.listen(port, 2, None):
+                pass
+
     def test_a_stranger_who_saw_a_meeting_cannot_repeat_it(self):
         with (
             socket.create_server(("127.0.0.1", 0)) as real,

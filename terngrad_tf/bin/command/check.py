@@ -10,8 +10,8 @@ from slim_data.common.captured_stderr import capture_stderr
 from terngrad_tf.bin.command import remote_options
 from terngrad_tf.bin.command.parsing import fail, make_parser
 from terngrad_tf.common.arguments import shown
-from terngrad_tf.launcher import parse_hosts
 from terngrad_tf.launcher.check import check, mbit_digits
+from terngrad_tf.launcher.hosts import parse_hosts
 
 PROGRAM = "terngrad check"
 STATUS_FAULT = 1
