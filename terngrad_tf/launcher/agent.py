@@ -19,6 +19,7 @@ Messages of the agent:
     {"refused": [reason, advice for a machine other than the coordinator's]}   to a start or check
 """
 
+import contextlib
 import errno
 import json
 import os
@@ -75,13 +76,13 @@ class Agent:
         """Handles a message; see the module."""
         if job := message.get("start") or message.get("check"):
             try:
-                _check(job)
-                if "start" in message:
+                refusal = _refusal(job)
+                if refusal is None and "start" in message:
                     self._start(job)
             except OSError as error:
-                self.report({"refused": [f"cannot start: {error.strerror}", ""]})
-            except _Refused as refused:
-                self.report({"refused": list(refused.args)})
+                refusal = [f"cannot start: {error.strerror}", ""]
+            if refusal is not None:
+                self.report({"refused": refusal})
         if "signal" in message:
             self.signal(message["signal"])
         if "shown" in message:
@@ -96,13 +97,10 @@ class Agent:
             # They may have to write before they end.
             window.widen()
         for process in list(self._processes.values()):
-            # Not reaped yet: no other process can have the id.
-            with self._lock:
+            with self._lock, contextlib.suppress(ProcessLookupError):
+                # Not reaped yet: no other process can have the id.
                 if process.returncode is None:
-                    try:
-                        os.killpg(process.pid, number)
-                    except ProcessLookupError:
-                        pass
+                    os.killpg(process.pid, number)
 
     def end(self, seconds: float = _ORPHAN_SECONDS) -> None:
         """Ends all processes: SIGTERM, then SIGKILL after some seconds."""
@@ -171,26 +169,24 @@ class Agent:
             self.report({"line": [rank, number, text]})
 
 
-class _Refused(Exception):
-    """Holds the reason and advice for another machine."""
-
-
-def _check(job):
-    folder, command = job["folder"], job["command"]
+def _refusal(job):
+    """Returns why a job cannot start, and advice for another machine; None if it can."""
+    folder, program = job["folder"], job["command"][0]
     if not pathlib.Path(folder).is_dir():
-        raise _Refused(f"no folder {folder}", "make it there, or copy this one by --sync")
-    if shutil.which(command[0], path=os.environ.get("PATH")) is None:
-        raise _Refused(f"no program {command[0]}", "install it there, or name another by --python")
+        return [f"no folder {folder}", "make it there, or copy this one by --sync"]
+    if shutil.which(program) is None:
+        return [f"no program {program}", "install it there, or name another by --python"]
     script = job.get("script")
     if script is not None and not pathlib.Path(folder, script).is_file():
-        raise _Refused(f"no file {pathlib.Path(folder, script)}", "copy it there, or use --sync")
+        return [f"no file {pathlib.Path(folder, script)}", "copy it there, or use --sync"]
     deadline = time.monotonic() + (_FREED_SECONDS if job.get("is_restart") else 0.0)
     for process in job["processes"]:
         port = process["port"]
         while (reason := _cannot_listen(port)) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
         if reason:
-            raise _Refused(f"cannot listen on port {port}: {reason}", "--port takes another")
+            return [f"cannot listen on port {port}: {reason}", "--port takes another"]
+    return None
 
 
 def _cannot_listen(port):
@@ -214,10 +210,10 @@ def serve(agent: Agent, incoming: Iterable[bytes]) -> None:
 
     threading.Thread(target=beat, daemon=True).start()
     try:
-        for line in incoming:
-            agent.handle(json.loads(line))
-    except (OSError, ValueError):
-        pass  # the connection broke
+        # The connection may break.
+        with contextlib.suppress(OSError, ValueError):
+            for line in incoming:
+                agent.handle(json.loads(line))
     finally:
         gone.set()
         agent.end()
@@ -233,12 +229,10 @@ def main() -> int:
         signal.signal(number, lambda *_: None)
 
     def report(message):
-        try:
-            with lock:
-                output.write(json.dumps(message).encode() + b"\n")
-                output.flush()
-        except OSError:
-            pass  # the coordinator is gone
+        # The coordinator may be gone.
+        with lock, contextlib.suppress(OSError):
+            output.write(json.dumps(message).encode() + b"\n")
+            output.flush()
 
     serve(Agent(report), sys.stdin.buffer)
     return 0

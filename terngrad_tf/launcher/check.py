@@ -108,12 +108,13 @@ def check(
     machines = [_Machine(host, python, options, environment) for host in hosts]
     try:
         with concurrent.futures.ThreadPoolExecutor(len(hosts)) as pool:
-            there = list(_tell_all(pool, machines, found))
-            listening = list(_listen_all(pool, there, port, found))
+            there = _of_all(pool, machines, _describe, found.faults)
+            found.machines = {str(machine.host): told for machine, told in there.items()}
+            listening = _of_all(pool, there, lambda one: _listen(one, port), found.faults)
             if len(listening) > 1:
                 report("measuring links")
             for pairs in _rounds(listening):
-                found.links += pool.map(lambda pair: _measure(pair[0], pair[1], port), pairs)
+                found.links += pool.map(lambda pair: _measure(pair, port), pairs)
     finally:
         for machine in machines:
             machine.close()
@@ -121,42 +122,33 @@ def check(
     return found
 
 
-def _tell_all(pool, machines, found):
-    def ask(machine):
+def _describe(machine):
+    """Returns `probe.describe` of a machine, with the clock's lead as `skew`."""
+    # The first answer also waits for ssh and Python.
+    machine.ask({"tell": True})
+    start = time.time()
+    told = machine.ask({"tell": True})["told"]
+    return told | {"skew": told["time"] - (start + time.time()) / 2}
+
+
+def _listen(machine, port):
+    answer = machine.ask({"listen": [port]})
+    if "failed" in answer:
+        raise LostError(
+            f"{machine.host} cannot listen on port {port}: {answer['failed']}; end the program that"
+            " uses it, or take another --port"
+        )
+
+
+def _of_all(pool, machines, function, faults):
+    """Calls a function of each machine at once; returns {machine: result} without lost ones."""
+    found = {}
+    for machine, future in [(one, pool.submit(function, one)) for one in machines]:
         try:
-            # The first answer also waits for ssh and Python.
-            machine.ask({"tell": True})
-            start = time.time()
-            told = machine.ask({"tell": True})["told"]
+            found[machine] = future.result()
         except LostError as error:
-            return error
-        return told | {"skew": told["time"] - (start + time.time()) / 2}
-
-    for machine, told in zip(machines, pool.map(ask, machines), strict=True):
-        if isinstance(told, LostError):
-            found.faults.append(str(told))
-        else:
-            found.machines[str(machine.host)] = told
-            yield machine
-
-
-def _listen_all(pool, machines, port, found):
-    def ask(machine):
-        try:
-            return machine.ask({"listen": [port]})
-        except LostError as error:
-            return error
-
-    for machine, answer in zip(machines, pool.map(ask, machines), strict=True):
-        if isinstance(answer, LostError):
-            found.faults.append(str(answer))
-        elif "failed" in answer:
-            found.faults.append(
-                f"{machine.host} cannot listen on port {port}: {answer['failed']}; end the program"
-                " that uses it, or take another --port"
-            )
-        else:
-            yield machine
+            faults.append(str(error))
+    return found
 
 
 def _rounds(machines):
@@ -172,7 +164,8 @@ def _rounds(machines):
         yield pairs
 
 
-def _measure(source, target, port):
+def _measure(pair, port):
+    source, target = pair
     names = str(source.host), str(target.host)
     try:
         answer = source.ask({"reach": [target.host.name, port, _SEND_SECONDS]})
@@ -184,23 +177,25 @@ def _measure(source, target, port):
 
 
 def _compare(found):
+    """Adds faults and remarks on links and machines."""
     for link in found.links:
         if link.failure is not None:
             hint = "; does a firewall drop it?" if link.failure == "timed out" else ""
             found.faults.append(
                 f"{link.target} cannot be reached from {link.source}: {link.failure}{hint}"
             )
-    if not found.machines:
-        return
-    first, *others = found.machines
-    for name in others:
-        for what in (*_MUST_BE_ALIKE, "python", "numpy"):
-            own, other = (found.machines[machine][what] for machine in (first, name))
-            if what == "python":
-                own, other = (version.rpartition(".")[0] for version in (own, other))
-            if own != other:
+    _compare_machines(found)
+    _compare_rates(found)
+
+
+def _compare_machines(found):
+    versions = {name: _versions(told) for name, told in found.machines.items()}
+    first = next(iter(versions), None)
+    for name, own in versions.items():
+        for what, version in own.items():
+            if version != versions[first][what]:
                 lines = found.faults if what in _MUST_BE_ALIKE else found.remarks
-                lines.append(f"{name} has {what} {other}, {first} has {own}")
+                lines.append(f"{name} has {what} {version}, {first} has {versions[first][what]}")
     for name, told in found.machines.items():
         if told["tensorflow"] is None:
             found.faults.append(f"{name} has no TensorFlow: pip install terngrad_tf there")
@@ -208,15 +203,25 @@ def _compare(found):
             found.remarks.append(remark)
     if len({told["processor"] for told in found.machines.values()}) > 1:
         found.remarks.append("processors differ; every step waits for the slowest machine")
-    rates = [link.bits_per_second for link in found.links if link.bits_per_second is not None]
-    for link in found.links:
-        if link.bits_per_second is not None:
-            usual = statistics.median(rates)
-            if link.bits_per_second < _SLOW_SHARE * usual:
-                found.remarks.append(
-                    f"{link.source} sends to {link.target} at {_mbit(link.bits_per_second)}"
-                    f" Mbit/s, half of the {_mbit(usual)} between others or less"
-                )
+
+
+def _versions(told):
+    """Returns the versions to compare; that of Python without its last number."""
+    versions = {what: told[what] for what in (*_MUST_BE_ALIKE, "python", "numpy")}
+    return versions | {"python": told["python"].rpartition(".")[0]}
+
+
+def _compare_rates(found):
+    measured = [link for link in found.links if link.failure is None]
+    if not measured:
+        return
+    usual = statistics.median(link.bits_per_second for link in measured)
+    for link in measured:
+        if link.bits_per_second < _SLOW_SHARE * usual:
+            found.remarks.append(
+                f"{link.source} sends to {link.target} at {_mbit(link.bits_per_second)}"
+                f" Mbit/s, half of the {_mbit(usual)} between others or less"
+            )
 
 
 def _mbit(bits_per_second):
