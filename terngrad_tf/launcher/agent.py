@@ -34,11 +34,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from terngrad_tf.launcher.hosts import listening_socket
 from terngrad_tf.launcher.output.lines import read_lines
 from terngrad_tf.launcher.output.remarks import Remarks
 from terngrad_tf.launcher.output.window import Window
-from terngrad_tf.launcher.supervisor import end_with_parent
+from terngrad_tf.launcher.system import end_with_parent, listening_socket
 from terngrad_tf.version import __version__
 
 HEARTBEAT_SECONDS = 5.0
@@ -199,8 +198,8 @@ def _cannot_listen(port):
     return None
 
 
-def serve(agent: Agent, incoming: Iterable[bytes]) -> None:
-    """Runs an agent until `incoming`, lines of JSON, ends; then ends its processes."""
+def serve(agent: Agent, incoming: Iterable[Mapping[str, Any]]) -> None:
+    """Runs an agent until the `incoming` messages end; then ends its processes."""
     agent.report({"hello": {"version": __version__, "time": time.time()}})
     gone = threading.Event()
 
@@ -212,8 +211,8 @@ def serve(agent: Agent, incoming: Iterable[bytes]) -> None:
     try:
         # The connection may break.
         with contextlib.suppress(OSError, ValueError):
-            for line in incoming:
-                agent.handle(json.loads(line))
+            for message in incoming:
+                agent.handle(message)
     finally:
         gone.set()
         agent.end()
@@ -234,5 +233,5 @@ def main() -> int:
             output.write(json.dumps(message).encode() + b"\n")
             output.flush()
 
-    serve(Agent(report), sys.stdin.buffer)
+    serve(Agent(report), map(json.loads, sys.stdin.buffer))
     return 0

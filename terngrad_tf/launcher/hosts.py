@@ -2,7 +2,6 @@
 
 import dataclasses
 import ipaddress
-import os
 import re
 import socket
 from collections.abc import Sequence
@@ -87,21 +86,6 @@ def parse_hosts(text: str) -> list[Host]:
         hosts.append(Host(match["name"].strip("[]"), int(match["slots"] or 1), match["user"] or ""))
     _check(hosts)
     return hosts
-
-
-def listening_socket(port: int) -> socket.socket:
-    """Returns a socket that listens on a TCP port, over both versions of IP like TensorFlow's.
-
-    Raises:
-        OSError: the port cannot be used.
-    """
-    both = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if both else socket.AF_INET
-    try:
-        return socket.create_server(("", port), family=family, dualstack_ipv6=both)
-    except OSError as error:
-        # Without the address, which Python adds.
-        raise OSError(error.errno, os.strerror(error.errno or 0)) from None
 
 
 def consecutive_ports(option: str, port: int, count: int, skipped: int = 0) -> list[int]:

@@ -20,7 +20,7 @@ import threading
 import time
 from typing import Any
 
-from terngrad_tf.launcher.hosts import listening_socket
+from terngrad_tf.launcher.system import listening_socket
 from terngrad_tf.version import __version__
 
 PACKAGES = ("tensorflow", "keras", "numpy")

@@ -10,7 +10,6 @@ import json
 import queue
 import secrets
 import select
-import signal
 import socket
 import threading
 import time
@@ -22,7 +21,7 @@ from terngrad_tf.common.addresses import is_address
 from terngrad_tf.common.arguments import is_integer
 from terngrad_tf.common.strict_json import parse_json
 from terngrad_tf.launcher import agent
-from terngrad_tf.launcher.hosts import Host, listening_socket
+from terngrad_tf.launcher.hosts import Host
 from terngrad_tf.launcher.nodes import (
     SILENCE_SECONDS,
     Event,
@@ -32,6 +31,7 @@ from terngrad_tf.launcher.nodes import (
     wait_seconds,
 )
 from terngrad_tf.launcher.output.window import size_of
+from terngrad_tf.launcher.system import listening_socket, signals_to
 from terngrad_tf.version import __version__
 
 # Limit for a whole greeting: strangers may be silent or slow.
@@ -68,9 +68,12 @@ class Listener:
         """
         deadline = time.monotonic() + timeout
         try:
-            while _has_ended((found := self._waiting[node].get(timeout=wait_seconds(deadline)))[0]):
-                found[0].close()
-            return found
+            while True:
+                found = self._waiting[node].get(timeout=wait_seconds(deadline))
+                connection = found[0]
+                if not _has_ended(connection):
+                    return found
+                connection.close()
         except queue.Empty:
             raise LostError(f"machine {node} did not connect within {timeout:.0f} s") from None
 
@@ -101,17 +104,17 @@ class Listener:
                 _send(stream, {"refused": refusal})
                 connection.close()
                 return
-            both = (number, told["number"])
-            seal = "" if self._token is None else tokens.seal(self._token, "welcome", *both)
+            token = self._token
+            seal = "" if token is None else tokens.seal(token, "welcome", number, told["number"])
             _send(stream, {"welcome": True, "seal": seal})
-            own = {"host": address[0], "skew": told["time"] - time.time()}
+            told |= {"host": address[0], "skew": told["time"] - time.time()}
             _keep_alive(connection)
         except (OSError, ValueError):
             connection.close()
             return
         finally:
             limit.cancel()
-        self._waiting[told["node"]].put((connection, stream, told | own))
+        self._waiting[told["node"]].put((connection, stream, told))
 
     def _refusal(self, told, number):
         if not isinstance(told, dict):
@@ -223,7 +226,8 @@ def join(
     Raises:
         LostError: the first machine does not answer, or refuses this one.
     """
-    connection, stream = _connect(chief, node, name, ports, token, timeout, report)
+    connection = _connect(chief, timeout, report)
+    stream = _introduce(connection, chief, node, name, ports, token)
     started()
     last = {}
     lock = threading.Lock()
@@ -238,12 +242,11 @@ def join(
             _send(stream, message)
 
     def incoming():
-        for line in stream:
-            message = json.loads(line)
+        for message in map(json.loads, stream):
             if "over" in message:
                 last.update(message)
                 return
-            yield line
+            yield message
 
     def tell(number, _):
         # The current thread may be inside `answer`.
@@ -251,22 +254,17 @@ def join(
 
     own = agent.Agent(answer)
     # The first machine decides what a signal does.
-    before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        with connection:
-            agent.serve(own, incoming())
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with signals_to(tell), connection:
+        agent.serve(own, incoming())
     return last
 
 
-def _connect(chief, node, name, ports, token, timeout, report):
+def _connect(chief, timeout, report):
+    """Returns a connection to the first machine, which may start later."""
     begin, is_told = time.monotonic(), False
     while True:
         try:
-            connection = socket.create_connection(chief, timeout=_GREETING_SECONDS)
-            break
+            return socket.create_connection(chief, timeout=_GREETING_SECONDS)
         except OSError as error:
             line = f"{chief[0]}:{chief[1]} does not answer: {error.strerror or error}"
             if time.monotonic() > begin + timeout:
@@ -275,27 +273,36 @@ def _connect(chief, node, name, ports, token, timeout, report):
                 is_told = True
                 report(f"waiting for machine 0: {line}")
             time.sleep(_RETRY_SECONDS)
+
+
+def _introduce(connection, chief, node, name, ports, token):
+    """Returns a connection's stream after this machine was admitted."""
     try:
         stream = connection.makefile("rwb")
-        asked = json.loads(stream.readline(_LONGEST_LINE))
-        number = asked["number"]
-        seal = "" if token is None else tokens.seal(token, "join", number, str(node))
-        own = {"version": __version__, "node": node, "name": name, "ports": ports, "seal": seal}
+        number = json.loads(stream.readline(_LONGEST_LINE))["number"]
         # Fresh, so that no answer of an earlier meeting is the right one.
         own_number = secrets.token_hex(16)
-        _send(stream, own | {"number": own_number, "time": time.time()})
+        own = {
+            "version": __version__,
+            "node": node,
+            "name": name,
+            "ports": ports,
+            "number": own_number,
+            "seal": "" if token is None else tokens.seal(token, "join", number, str(node)),
+            "time": time.time(),
+        }
+        _send(stream, own)
         answer = dict(json.loads(stream.readline(_LONGEST_LINE)))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LostError(f"{chief[0]}:{chief[1]} is not a terngrad run: {error}") from None
     if "refused" in answer:
         raise LostError(f"{chief[0]}:{chief[1]} refuses: {answer['refused']}")
-    both = (number, own_number)
     seal = str(answer.get("seal"))
-    if token is not None and not tokens.is_seal(seal, token, "welcome", *both):
+    if token is not None and not tokens.is_seal(seal, token, "welcome", number, own_number):
         raise LostError(f"{chief[0]}:{chief[1]} has another token (--token-file)")
     connection.settimeout(None)
     _keep_alive(connection)
-    return connection, stream
+    return stream
 
 
 def _is_greeting(told):

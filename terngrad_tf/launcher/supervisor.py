@@ -1,7 +1,6 @@
 """Restarts a program after its process was killed, or ended for a temporary reason."""
 
 import contextlib
-import ctypes
 import functools
 import gc
 import os
@@ -13,7 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
-from terngrad_tf.launcher.gpu_driver import has_gpu_driver
+from terngrad_tf.launcher.system import end_with_parent, has_gpu_driver
 
 # 60 s for a running step, and time for TensorFlow to shut down.
 GRACE_SECONDS = 90.0
@@ -27,9 +26,6 @@ EXPECTED = {STATUS_NEWCOMERS: "saved, and starts again with further workers"}
 # Forks that this process has started, itself included in a fork.
 _num_forks = 0
 
-# Linux: the signal at a parent's end.
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)
 # `si_code` of a terminal's signal to all processes in its foreground.
 _FROM_TERMINAL = 128
 
@@ -154,11 +150,6 @@ def _fork():
 def is_restart() -> bool:
     """Returns True in a fork that is not the first one of its supervisor."""
     return _num_forks > 1
-
-
-def end_with_parent() -> None:
-    """Lets this process receive SIGTERM when the thread that started it ends; for `preexec_fn`."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
 
 
 def _prepare(mask):

@@ -29,7 +29,7 @@ class TokenTest(unittest.TestCase):
         with socket.create_server(("127.0.0.1", 0)) as sock:
             listener = remote_nodes.Listener(sock, 2, TOKEN)
             address = sock.getsockname()
-            own, _ = remote_nodes._connect(address, 1, "", [1], TOKEN, 60.0, print)
+            own = _join_as_machine_1(address, [1], TOKEN)
             other, *_ = listener.wait(1, 60.0)
             for connection in (own, other):
                 with connection:
@@ -108,19 +108,14 @@ class TokenTest(unittest.TestCase):
             while listener._waiting[1].empty() and time.monotonic() < deadline:
                 time.sleep(0.01)
             self.assertFalse(listener.has(1))
-            connection, _ = remote_nodes._connect(
-                server.getsockname(), 1, "", [2223], None, 60.0, print
-            )
-            with connection:
+            with _join_as_machine_1(server.getsockname(), [2223], None):
                 self.assertEqual(listener.wait(1, 60)[2]["ports"], [2223])
 
     def test_a_machine_that_was_there_is_awaited_for_seconds_only(self):
         # Its run may go on without it.
         with socket.create_server(("127.0.0.1", 0)) as server:
             node = remote_nodes.SocketNode(1, remote_nodes.Listener(server, 2, None), 60.0)
-            connection, _ = remote_nodes._connect(
-                server.getsockname(), 1, "", [2222], None, 60.0, print
-            )
+            connection = _join_as_machine_1(server.getsockname(), [2222], None)
             with connection, mock.patch.object(remote_nodes, "_AGAIN_SECONDS", 0.1):
                 node.open(queue.SimpleQueue())
                 node.close()
@@ -132,6 +127,13 @@ class TokenTest(unittest.TestCase):
         address, ports = server.getsockname(), free_ports(1)
         ignored = [lambda *_: None] * 2
         return remote_nodes.join(address, 1, "", ports, TOKEN, 10, *ignored)
+
+
+def _join_as_machine_1(address, ports, token):
+    """Returns the connection of a machine that was admitted."""
+    connection = remote_nodes._connect(address, 60.0, print)
+    remote_nodes._introduce(connection, address, 1, "", ports, token)
+    return connection
 
 
 def _answer(server, line):

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from terngrad_tf.launcher.system import signals_to
+
 _STANDARD_ERROR = 2
 _PROCESS = "{rank}"
 
@@ -37,12 +39,9 @@ class Output:
         return self
 
     def __exit__(self, *_: object) -> None:
-        stopping = signal.SIGINT, signal.SIGTERM
-        before = {number: signal.signal(number, signal.SIG_DFL) for number in stopping}
-        self._tasks.put(None)
-        self._thread.join()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        with signals_to(signal.SIG_DFL):
+            self._tasks.put(None)
+            self._thread.join()
 
     def write(self, process: object, stream: int, text: str, shown: Callable[[], None]) -> None:
         """Shows and logs a process's line, then calls `shown`; returns at once."""

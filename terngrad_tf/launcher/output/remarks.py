@@ -2,7 +2,7 @@
 
 import re
 
-from terngrad_tf.launcher.gpu_driver import has_gpu_driver
+from terngrad_tf.launcher.system import has_gpu_driver
 
 _VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
 _HIDES_REMARKS = 2
