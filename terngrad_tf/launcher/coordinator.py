@@ -16,11 +16,9 @@ from terngrad_tf.common import tokens
 from terngrad_tf.common.addresses import first_twice
 from terngrad_tf.launcher.nodes import SILENCE_SECONDS, Event, LostError, Node, wait_seconds
 from terngrad_tf.launcher.output.window import REPORTED_BYTES, size_of
-from terngrad_tf.launcher.supervisor import STATUS_NEWCOMERS
+from terngrad_tf.launcher.supervisor import STATUS_NEWCOMERS, STATUS_PEER
 from terngrad_tf.launcher.tasks import Task, end_of, shell_line, tasks_of, variables
 
-# A process ended because another one failed.
-STATUS_PEER = 3
 # A machine cannot be used.
 STATUS_NODE = 2
 # Times to end after a failure, and after SIGTERM.

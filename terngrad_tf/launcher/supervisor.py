@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
+from terngrad_tf.common import preemption
 from terngrad_tf.launcher.system import end_with_parent, has_gpu_driver
 
 # 60 s for a running step, and time for TensorFlow to shut down.
@@ -19,9 +20,15 @@ GRACE_SECONDS = 90.0
 
 _STOPPING = {signal.SIGINT, signal.SIGTERM}
 _WATCHED = _STOPPING | {signal.SIGCHLD}
-# Programs saved in order to restart with more workers.
+# A process ended because another one failed.
+STATUS_PEER = 3
+# Programs saved in order to restart with more workers; such restarts are not counted.
 STATUS_NEWCOMERS = 76
-EXPECTED = {STATUS_NEWCOMERS: "saved, and starts again with further workers"}
+# What exit statuses mean after which a program may restart.
+_TEMPORARY = {
+    STATUS_PEER: "another worker ended or is out of reach",
+    preemption.STATUS: "stopped by SIGTERM, and saved",
+}
 
 # Forks that this process has started, itself included in a fork.
 _num_forks = 0
@@ -40,11 +47,7 @@ def may_fork() -> bool:
 
 
 def supervise(
-    command: Sequence[str] | None,
-    max_restarts: int,
-    passing: Mapping[int, str],
-    report: Callable[[str], object],
-    expected: Mapping[int, str] | None = None,
+    command: Sequence[str] | None, max_restarts: int, report: Callable[[str], object]
 ) -> int | None:
     """Runs a program, and restarts it after a signal or an exit status of a temporary failure.
 
@@ -54,9 +57,8 @@ def supervise(
     Args:
         command: the program's command. None: the program is a fork of this process, which goes on
             after this call. It starts at once, with all that is imported; see `may_fork`.
-        passing: meanings of exit statuses that allow a restart.
+        max_restarts: most restarts, without those that let further workers take part.
         report: function of a line, called before each restart and when none is left.
-        expected: like `passing`, for unlimited restarts.
 
     Returns:
         The last exit status, or 128 plus the signal that ended the process. None in a fork.
@@ -69,18 +71,18 @@ def supervise(
             if process is None:
                 return None
             status, stopped = _wait(process)
-            reason = passing.get(status)
+            if status == STATUS_NEWCOMERS and not stopped:
+                report("saved, and starts again with further workers")
+                continue
+            reason = _TEMPORARY.get(status)
             if status < 0:
                 reason = f"ended by signal {-status} ({signal.strsignal(-status)})"
-            if expected and status in expected and not stopped:
-                report(expected[status])
-                continue
             if stopped or reason is None:
                 break
-            restarts += 1
-            if restarts > max_restarts:
+            if restarts == max_restarts:
                 report(f"{reason}; no restart is left of {max_restarts}")
                 break
+            restarts += 1
             report(f"{reason}; restart {restarts} of {max_restarts}")
         return status if status >= 0 else 128 - status
     finally:

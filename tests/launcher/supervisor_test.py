@@ -18,7 +18,7 @@ supervisor.GRACE_SECONDS = 1.0
 max_restarts, *command = sys.argv[1:]
 report = lambda line: print(f"report: {line}", flush=True)
 command = [sys.executable, "-c", *command]
-sys.exit(supervisor.supervise(command, int(max_restarts), {3: "lost"}, report, {76: "more came"}))
+sys.exit(supervisor.supervise(command, int(max_restarts), report))
 """
 # Ends with the next argument: a status, or the negative number of a signal.
 ENDS = """
@@ -61,7 +61,7 @@ print("loaded")
 def report(line):
     ends.pop(0)
     print(line, flush=True)
-status = supervisor.supervise(None, max_restarts, {3: "lost"}, report)
+status = supervisor.supervise(None, max_restarts, report)
 if status is None:
     print("restart" if supervisor.is_restart() else "start", random.random(), flush=True)
     sys.exit(ends[0]) if ends[0] >= 0 else os.kill(os.getpid(), -ends[0])
@@ -71,9 +71,11 @@ sys.exit(status)
 FORKS_ONCE = """
 import sys
 from terngrad_tf.launcher import supervisor
-status = supervisor.supervise(None, 0, {}, print)
+status = supervisor.supervise(None, 0, print)
 exec(sys.argv[1]) if status is None else sys.exit(status)
 """
+# What status 3 means.
+LOST = "another worker ended or is out of reach"
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPS}"
 
 
@@ -106,7 +108,7 @@ class SupervisorTest(tf.test.TestCase):
                 3,
                 [
                     "report: ended by signal 9 (Killed); restart 1 of 5",
-                    "report: lost; restart 2 of 5",
+                    f"report: {LOST}; restart 2 of 5",
                 ],
             ),
         )
@@ -119,8 +121,8 @@ class SupervisorTest(tf.test.TestCase):
     def test_expected_ends_do_not_count(self):
         status, processes, reports = self.supervise(1, 76, 3, 76, 76, 0)
         self.assertEqual((status, processes), (0, 5))
-        more = "report: more came"
-        self.assertEqual(reports, [more, "report: lost; restart 1 of 1", more, more])
+        more = "report: saved, and starts again with further workers"
+        self.assertEqual(reports, [more, f"report: {LOST}; restart 1 of 1", more, more])
 
     def test_other_ends_are_final(self):
         for end in (0, 1, 2, 130):
@@ -159,7 +161,7 @@ class SupervisorTest(tf.test.TestCase):
                 f"start {drew}",
                 "ended by signal 9 (Killed); restart 1 of 5",
                 f"restart {drew}",
-                "lost; restart 2 of 5",
+                f"{LOST}; restart 2 of 5",
                 f"restart {drew}",
             ],
         )

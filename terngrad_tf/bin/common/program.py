@@ -169,17 +169,7 @@ def _line_and_status(error):
 
 def _supervise(name, command, max_restarts):
     """Restarts a command, or this program in forks, which need not load TensorFlow."""
-    passing = {
-        STATUS_PEER: "another worker ended or is out of reach",
-        preemption.STATUS: "stopped by SIGTERM, and saved",
-    }
-    return supervisor.supervise(
-        command,
-        max_restarts,
-        passing,
-        lambda line: _print_error(f"{name}: {line}"),
-        supervisor.EXPECTED,
-    )
+    return supervisor.supervise(command, max_restarts, lambda line: _print_error(f"{name}: {line}"))
 
 
 def _define_help(values):

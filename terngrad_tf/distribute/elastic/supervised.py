@@ -5,13 +5,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from terngrad_tf.common import messages, preemption
+from terngrad_tf.common import messages
 from terngrad_tf.common.arguments import check_integer
 from terngrad_tf.common.last_line import write_last_line
 from terngrad_tf.distribute import private
-from terngrad_tf.distribute.cluster.exits import STATUS_PEER, exit_on_peer_error
+from terngrad_tf.distribute.cluster.exits import exit_on_peer_error
 from terngrad_tf.distribute.elastic.join import NewcomersError
-from terngrad_tf.launcher.supervisor import EXPECTED, STATUS_NEWCOMERS, may_fork, supervise
+from terngrad_tf.launcher.supervisor import STATUS_NEWCOMERS, may_fork, supervise
 
 # Set in new processes that a supervisor starts; not in those that they start.
 _VARIABLE = "TERNGRAD_TF_SUPERVISED"
@@ -59,12 +59,7 @@ def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
         status = supervise(
             command,
             max_restarts,
-            {
-                STATUS_PEER: "another worker ended or is out of reach",
-                preemption.STATUS: "stopped by SIGTERM, and saved",
-            },
             lambda line: print(f"{program}: {line}", file=sys.stderr, flush=True),
-            EXPECTED,
         )
         if status is not None:
             raise SystemExit(status)
