@@ -72,9 +72,6 @@ class Heard:
         with self._lock:
             return [name for name, heard in self._names.items() if heard > begin]
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._names
-
 
 def greet(address: str, name: str, token: str | None = None) -> tuple[str | None, str | None]:
     """Sends a name to "host:port"; returns the process's name and None, or None and a failure."""

@@ -13,7 +13,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -238,6 +238,27 @@ def _digest(values):
     return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Present:
+    """What the workers that are present know, this one included.
+
+    Attributes:
+        states: saved state of each worker, by index.
+        deciding: generations of which enough workers must be present, the latest last.
+    """
+
+    states: Mapping[int, SavedState | None]
+    deciding: Sequence[Generation]
+
+    def lacking(self) -> Generation | None:
+        """Returns a generation of which too few workers are present, or None."""
+        return next((one for one in self.deciding if not one.may_continue(self.states)), None)
+
+    def order(self) -> tuple[int, ...] | None:
+        """Returns the next members, the chief first; None if these workers may not train."""
+        return None if self.lacking() else self.deciding[-1].order(self.states)
+
+
 @dataclasses.dataclass
 class _Meeting:
     """Workers that exchange introductions until they agree."""
@@ -256,6 +277,7 @@ class _Meeting:
     def __post_init__(self):
         self._run = secrets.token_hex(8)
         self._proposal = self._enough_since = self._wrong_since = None
+        # Why workers were started differently, by index.
         self._wrong: dict[int, str] = {}
         self._refusals = Refusals(self.tasks, self.token)
         self._settle_until = 0.0
@@ -282,29 +304,22 @@ class _Meeting:
             self.tasks, None, lambda i: greetings.greet(self.tasks.addresses[i], own, self.token)
         )
         told = {i: found for i, (name, _) in answers.items() if (found := decode(name))}
-        self._refuse_different(answers, told, heard)
+        self._find_wrong(answers, told, heard)
         told = {i: other for i, other in told.items() if i not in self._wrong}
-        met = {(who.worker, who.run) for who in _introduced(heard.names())}
-        there = {i: other for i, other in told.items() if (other.worker, other.run) in met}
         if self._proposal is not None:
             return self._all_agreed(answers, told)
+        # Workers that reach this one, too.
+        met = {(who.worker, who.run) for who in _introduced(heard.names())}
+        there = {i: other for i, other in told.items() if (other.worker, other.run) in met}
         if self._agrees(there):
             return True
         if self._wrong:
             return False  # until the worker is restarted, or time is over
-        deciding, states = self._known(there)
-        last, order = deciding[-1], None
-        if self._is_own_turn(deciding, states, coming=told.keys() - there.keys()):
-            order = last.order(states)
-        if order is not None:
-            # States may come from a cluster of other workers.
-            before = max([last.number, *(s.generation for s in states.values() if s is not None)])
-            generation = Generation(before + 1, order, self.num_copies, self.state)
-            self._settle_until = time.monotonic() + _AGREE_SECONDS
-            self.file.agree(generation, deciding[0])
-            self._proposal = Proposal(generation, {i: other.run for i, other in there.items()})
+        present = self._present(there)
+        if self._is_own_turn(present, coming=told.keys() - there.keys()):
+            self._propose(present, there)
         else:
-            self._wait(deciding, states, answers)
+            self._wait(present, answers)
         return False
 
     def _agrees(self, there):
@@ -318,31 +333,38 @@ class _Meeting:
                 return True
         return False
 
-    def _known(self, there):
-        """The `deciding` generations that any worker knows, and the workers' states."""
+    def _present(self, there):
         states = {index: other.state for index, other in there.items()}
         states[self.tasks.index] = self.state
         begun = [self.file.begun, *(one.begun or one.generation for one in there.values())]
         agreed = [self.file.generation, *(one.generation for one in there.values())]
-        return membership.deciding(begun, agreed), states
+        return _Present(states, membership.deciding(begun, agreed))
 
-    def _is_own_turn(self, deciding, states, coming):
-        """True if enough workers are present and this one is the next chief."""
-        now, num_workers, last = time.monotonic(), len(self.tasks.names), deciding[-1]
-        may_continue = all(generation.may_continue(states) for generation in deciding)
-        order = last.order(states) if may_continue else None
+    def _is_own_turn(self, present, coming):
+        """Returns True if enough workers are present and this one is the next chief."""
+        order, states, last = present.order(), present.states, present.deciding[-1]
         if order is None or len(states) < self.min_workers:
             self._enough_since = None
             return False
+        now = time.monotonic()
         self._enough_since = self._enough_since or now
         is_same = last.number > 0 and set(last.members) <= set(states) and not coming
         is_over = now >= self._enough_since + self.join_timeout
-        if not is_same and not is_over and len(states) < num_workers:
-            return False
-        return order[0] == self.tasks.index
+        are_all = len(states) == len(self.tasks.names)
+        return (is_same or is_over or are_all) and order[0] == self.tasks.index
+
+    def _propose(self, present, there):
+        states, deciding = present.states, present.deciding
+        # States may come from a cluster of other workers.
+        saved_by = [state.generation for state in states.values() if state is not None]
+        number = 1 + max([deciding[-1].number, *saved_by])
+        generation = Generation(number, present.order(), self.num_copies, self.state)
+        self._settle_until = time.monotonic() + _AGREE_SECONDS
+        self.file.agree(generation, deciding[0])
+        self._proposal = Proposal(generation, {i: other.run for i, other in there.items()})
 
     def _all_agreed(self, answers, told):
-        """True if all agreed to this worker's proposal, dropped after a while."""
+        """Returns True if all agreed to this worker's proposal, which is dropped after a while."""
         generation, workers = self._proposal.generation, self._proposal.runs
         # A worker without introductions has moved on to the rendezvous.
         agreed = all(
@@ -353,21 +375,18 @@ class _Meeting:
             self._proposal = self._enough_since = None
         return agreed
 
-    def _refuse_different(self, answers, told, heard):
-        """Raises PeerError if workers were started differently, after they could see it, too."""
+    def _find_wrong(self, answers, told, heard):
+        """Finds workers that were started differently.
+
+        Raises:
+            PeerError: there are such workers, and had the time to see it, too.
+        """
         for index, (_, failure) in answers.items():
-            other, why = told.get(index), None
-            reason = self._refusals.reason(index, failure) if failure else None
-            if self._refusals.are_final(failure):
-                why = reason
-            elif other is not None and other.cluster != self.key:
-                why = _DIFFERENT
-            elif other is not None and other.worker != index:
-                why = f"says it is worker {other.worker}: start it with the index of its address"
-            elif other is not None:
-                self._wrong.pop(index, None)
+            why = self._difference(index, failure, told.get(index))
             if why is not None:
                 self._wrong[index] = f"{self.tasks.describe(index)} {why}"
+            elif index in told:
+                self._wrong.pop(index, None)
         right = told.keys() - self._wrong.keys()
         # Workers with other lists may be out of reach. A cluster that trains tells its options.
         for other in _introduced(heard.latest_names()):
@@ -378,11 +397,22 @@ class _Meeting:
         if self._wrong_since and now > self._wrong_since + _WRONG_SECONDS:
             raise PeerError("; ".join(list(self._wrong.values())[:_MOST_TOLD]))
 
-    def _wait(self, deciding, states, answers):
+    def _difference(self, index, failure, other):
+        """Returns how a worker was started differently, given its introduction; or None."""
+        if failure:
+            reason = self._refusals.reason(index, failure)
+            return reason if self._refusals.are_final(failure) else None
+        if other is None:
+            return None
+        if other.cluster != self.key:
+            return _DIFFERENT
+        if other.worker != index:
+            return f"says it is worker {other.worker}: start it with the index of its address"
+        return None
+
+    def _wait(self, present, answers):
         """Logs at times why training cannot start; raises PeerError at the deadline."""
         now = time.monotonic()
-        lacking = next((one for one in deciding if not one.may_continue(states)), None)
-        last = lacking or deciding[-1]
         if self._enough_since and now < self._enough_since + self.join_timeout + _SETTLE_SECONDS:
             return
         if any(
@@ -393,30 +423,33 @@ class _Meeting:
             self._deadline = now + self.start_timeout
         if now < min(self._next_report, self._deadline):
             return
-        if self._enough_since:
-            why = "the workers that are present do not agree on the members"
-        elif len(states) >= self.min_workers and lacking is None:
-            why = (
-                "no worker that is present has the latest checkpoint, which worker"
-                f" {last.members[0]} has; start that worker (copies need num_copies > 0)"
-            )
-        else:
-            why = (
-                f"too few workers are present, {len(states)} of {len(self.tasks.names)}: training"
-                " needs more than half of the last members"
-                f" ({membership.members_told(sorted(last.members))}), or half with their chief"
-                f" ({last.members[0]}), and at least {self.min_workers} workers"
-            )
         absent = {
             i: self._refusals.reason(i, failure) if failure else ""
             for i, (_, failure) in answers.items()
-            if i not in states
+            if i not in present.states
         }
-        line = f"{why}; missing: {self.tasks.describe_all(absent)}"
+        line = f"{self._why_waiting(present)}; missing: {self.tasks.describe_all(absent)}"
         if now > self._deadline:
             raise PeerError(line)
         _logger.warning("waiting: %s", line)
         self._next_report = now + _REPORT_SECONDS
+
+    def _why_waiting(self, present):
+        if self._enough_since:
+            return "the workers that are present do not agree on the members"
+        lacking, num_present = present.lacking(), len(present.states)
+        last = lacking or present.deciding[-1]
+        if num_present >= self.min_workers and lacking is None:
+            return (
+                "no worker that is present has the latest checkpoint, which worker"
+                f" {last.members[0]} has; start that worker (copies need num_copies > 0)"
+            )
+        return (
+            f"too few workers are present, {num_present} of {len(self.tasks.names)}: training"
+            " needs more than half of the last members"
+            f" ({membership.members_told(sorted(last.members))}), or half with their chief"
+            f" ({last.members[0]}), and at least {self.min_workers} workers"
+        )
 
 
 def _introduced(names):
