@@ -14,6 +14,7 @@ import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from terngrad_tf.common import tokens
 from terngrad_tf.distribute.communication.connections import connect, reason
@@ -85,19 +86,19 @@ def greet(address: str, name: str, token: str | None = None) -> tuple[str | None
         lines = _Lines(connection)
         lines.send(name, number)
         answer = lines.receive()
-        if answer and token is not None and answer[1]:
-            both = (name, number, answer[0], answer[1])
-            if not tokens.is_seal(answer[2], token, "answer", *both):
+        if answer and token is not None and answer.number:
+            both = (name, number, answer.name, answer.number)
+            if not tokens.is_seal(answer.seal, token, "answer", *both):
                 return None, OTHER_TOKEN
             lines.send(tokens.seal(token, "greeting", *both))
             lines.receive()
     if answer is None:
         return None, OTHER_PROGRAM
-    if token is None and answer[1]:
+    if token is None and answer.number:
         return None, TOKEN_WANTED
-    if token is not None and not answer[1]:
+    if token is not None and not answer.number:
         return None, NO_TOKEN
-    return answer[0], None
+    return answer.name, None
 
 
 @contextlib.contextmanager
@@ -117,19 +118,19 @@ def answering(port: int, name: Callable[[], str], token: str | None = None) -> I
             greeting = lines.receive()
             if not greeting:
                 return
-            (other, other_number, _), own = greeting, name()
+            own = name()
             if token is None:
                 lines.send(own)
-                if not other_number:
-                    heard.add(other)
+                if not greeting.number:
+                    heard.add(greeting.name)
                 return
             number = secrets.token_hex(16)
-            both = (other, other_number, own, number)
+            both = (greeting.name, greeting.number, own, number)
             lines.send(own, number, tokens.seal(token, "answer", *both))
-            sealed = lines.receive() if other_number else None
-            if sealed and tokens.is_seal(sealed[0], token, "greeting", *both):
+            sealed = lines.receive() if greeting.number else None
+            if sealed and tokens.is_seal(sealed.name, token, "greeting", *both):
                 lines.send(own)
-                heard.add(other)
+                heard.add(greeting.name)
 
     with _Answerer(("", port), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -139,6 +140,14 @@ def answering(port: int, name: Callable[[], str], token: str | None = None) -> I
         finally:
             server.shutdown()
             thread.join()
+
+
+class _Line(NamedTuple):
+    """A line of a greeting; `name` is a seal in the last line of a greeter with a token."""
+
+    name: str
+    number: str = _NO_NUMBER
+    seal: str = ""
 
 
 class _Lines:
@@ -154,8 +163,8 @@ class _Lines:
         self._limit()
         self._connection.sendall(_GREETING + _SEPARATOR.join(fields).encode() + b"\n")
 
-    def receive(self):
-        """Returns `_fields` of the next line; raises OSError, also after the time limit."""
+    def receive(self) -> _Line | None:
+        """Returns the next line, None for another program's; raises OSError as `send`."""
         while b"\n" not in self._received and len(self._received) < MOST_BYTES:
             self._limit()
             received = self._connection.recv(MOST_BYTES - len(self._received))
@@ -166,7 +175,7 @@ class _Lines:
             if not self._received.startswith(_GREETING[: len(self._received)]):
                 break
         line, end, self._received = self._received.partition(b"\n")
-        return _fields(line + end)
+        return _parsed(line + end)
 
     def _limit(self):
         left = self._deadline - time.monotonic()
@@ -175,15 +184,15 @@ class _Lines:
         self._connection.settimeout(left)
 
 
-def _fields(line):
-    """Returns name, number and seal of a line, "" if missing; None for other lines."""
+def _parsed(line):
+    """Returns the `_Line` of bytes; None if another program sent them."""
     greeting, text = line[: len(_GREETING)], line[len(_GREETING) : -1]
     if greeting != _GREETING or not line.endswith(b"\n") or not text.isascii():
         return None
     fields = text.decode().split(_SEPARATOR)
     if not text.decode().isprintable() or not fields[0] or len(fields) > 3:
         return None
-    return (*fields, "", "")[:3]
+    return _Line(*fields)
 
 
 class _Answerer(socketserver.ThreadingTCPServer):

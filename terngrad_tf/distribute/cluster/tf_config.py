@@ -8,6 +8,7 @@ import tensorflow as tf
 from terngrad_tf.common import addresses, strict_json
 from terngrad_tf.common.arguments import did_you_mean, shown
 
+_MUST = "the environment variable TF_CONFIG must"
 # Training jobs first.
 _JOBS = ("chief", "worker", "ps", "evaluator")
 # Keys that TensorFlow reads.
@@ -26,24 +27,19 @@ def cluster_from_tf_config() -> tf.distribute.cluster_resolver.ClusterResolver:
     Source: the guide "Distributed training with TensorFlow", on setting `TF_CONFIG`.
     """
     text = os.environ.get("TF_CONFIG")
-    if text is not None and (wrong := _what_is_wrong(text)):
-        raise ValueError(f"the environment variable TF_CONFIG {wrong}")
+    if text is not None:
+        _check_tf_config(_parsed(text))
     return tf.distribute.cluster_resolver.TFConfigClusterResolver()
 
 
-def _what_is_wrong(text):
-    """Returns the rule that `TF_CONFIG` breaks, or None if it is valid."""
+def _parsed(text):
     if not text.strip():
-        return "must be JSON. Received: nothing; unset it where there is no cluster"
+        raise ValueError(f"{_MUST} be JSON. Received: nothing; unset it where there is no cluster")
     try:
-        config = strict_json.parse_json(text)
+        return strict_json.parse_json(text)
     except ValueError as error:
-        return f"must be JSON: {error}. Received: {shown(text)}"
-    try:
-        _check_tf_config(config)
-    except ValueError as error:
-        return str(error)
-    return None
+        why = str(error)
+    raise ValueError(f"{_MUST} be JSON: {why}. Received: {shown(text)}")
 
 
 def _check_tf_config(config):
@@ -80,7 +76,7 @@ def _check_cluster(cluster):
     _check(twice, twice is None, "each address once", "cluster")
     wrong = addresses.not_for_others(all_addresses)
     if wrong:
-        raise ValueError(f"must hold, as cluster, addresses for all machines: {wrong}")
+        raise ValueError(f"{_MUST} hold, as cluster, addresses for all machines: {wrong}")
 
 
 def _check_task(task, cluster):
@@ -102,7 +98,7 @@ def _check_task(task, cluster):
 def _check(value, condition, rule, place="", advice=""):
     if not condition:
         where = f" as {place}" if place else ""
-        raise ValueError(f"must hold {rule}{where}.{advice} Received: {shown(value)}")
+        raise ValueError(f"{_MUST} hold {rule}{where}.{advice} Received: {shown(value)}")
 
 
 def _text_of_integer(value):

@@ -7,7 +7,6 @@ list too long for a greeting.
 import dataclasses
 import hashlib
 import re
-from collections.abc import Sequence
 
 from terngrad_tf.common.arguments import shown
 from terngrad_tf.distribute.communication.peers import Tasks
@@ -55,31 +54,30 @@ def difference(tasks: Tasks, who: str, told: Place) -> str:
             f' {told.count}": each process needs the index of its own address in the list of'
             " workers"
         )
-    begin = f"the list of workers of {who} differs from that of this process, {own.name}"
-    if _DIGEST in own.workers + told.workers:
-        how = [f"it has {told.count} workers, this one {own.count}"] * (told.count != own.count)
-    else:
-        how = _differing(tasks, told.workers.split(","))
-    more = [f"{len(how) - _MOST_TOLD} more"] * (len(how) > _MOST_TOLD)
-    return f"{': '.join([begin, *how[:1]])}{_listed(how[1:_MOST_TOLD] + more)}; {_RULE}"
+    line = f"the list of workers of {who} differs from that of this process, {own.name}"
+    if how := _differences(tasks, own, told):
+        phrases = how[:_MOST_TOLD]
+        if len(how) > _MOST_TOLD:
+            phrases.append(f"{len(how) - _MOST_TOLD} more")
+        line += f": {', and '.join(phrases)}"
+    return f"{line}; {_RULE}"
 
 
-def _listed(phrases):
-    return "".join(f", and {phrase}" for phrase in phrases)
-
-
-def _differing(tasks: Tasks, told: Sequence[str]):
-    """Returns phrases on the differences between two lists."""
-    own = tasks.addresses
+def _differences(tasks, own_place, told_place):
+    """Returns phrases on the differences between two lists; none if they are not known."""
+    if _DIGEST in own_place.workers + told_place.workers:
+        if told_place.count == own_place.count:
+            return []
+        return [f"it has {told_place.count} workers, this one {own_place.count}"]
+    own, told = tasks.addresses, told_place.workers.split(",")
     if len(own) == len(told):
         return [
             f"{name} is {shown(other)} there and {shown(address)} here"
             for name, address, other in zip(tasks.names, own, told, strict=True)
             if address != other
         ]
-    here, there = ([a for a in one if a not in other] for one, other in ((own, told), (told, own)))
     return [
         f"{len(told)} workers there and {len(own)} here",
-        *(f"{shown(address)} is here alone" for address in here),
-        *(f"{shown(address)} is there alone" for address in there),
+        *(f"{shown(address)} is here alone" for address in own if address not in told),
+        *(f"{shown(address)} is there alone" for address in told if address not in own),
     ]
