@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from terngrad_tf.common import tags
 from terngrad_tf.reports import charts
 from terngrad_tf.reports.page import Page, element
-from terngrad_tf.reports.reading import RunData, number
+from terngrad_tf.reports.reading import RunData
 from terngrad_tf.reports.texts import STEP, by_run, last, line_name, scaled, shown, whole
 from terngrad_tf.training.logs import report
 
@@ -25,32 +25,24 @@ def add_traffic(page: Page, runs: Sequence[RunData]) -> None:
     if not any(run.received_bytes is not None for run in runs):
         page.section("Bytes", element("p", "No exchange: one replica only; see --num_nodes."))
         return
-
-    def float32(run):
-        ratio = run.mean(tags.COMPRESSION_RATIO)
-        return None if None in (run.received_bytes, ratio) else run.received_bytes * ratio
-
     rows = {
-        "wire": lambda run: shown(_newest(run).get("wire", run.options.get("wire"))),
+        "wire": _wire,
         "bytes received a step by each member": lambda run: whole(run.received_bytes),
-        "with float32": lambda run: whole(float32(run)),
+        "with float32": lambda run: whole(_float32_bytes(run)),
         "ratio": lambda run: shown(run.mean(tags.COMPRESSION_RATIO)),
-        "bytes of all steps": lambda run: whole(
-            None
-            if run.received_bytes is None
-            else run.received_bytes * (run.step - run.steps_taken_over)
-        ),
+        "bytes of all steps": lambda run: whole(_bytes_of_all_steps(run)),
     }
     for link, rate in report.LINKS.items():
         rows |= {
             f"ms a step at {link}": lambda run, rate=rate: scaled(run.received_bytes, 8e3 / rate),
-            f"with float32 at {link}": lambda run, rate=rate: scaled(float32(run), 8e3 / rate),
+            f"with float32 at {link}": lambda run, rate=rate: scaled(
+                _float32_bytes(run), 8e3 / rate
+            ),
         }
     lengths = {
         "received": {run.name: run.received_bytes or 0 for run in runs},
-        "with float32": {run.name: float32(run) or 0 for run in runs},
+        "with float32": {run.name: _float32_bytes(run) or 0 for run in runs},
     }
-    figure = charts.bars(("", "bytes a step"), lengths, sideways=True)
     page.section(
         "Bytes",
         element(
@@ -59,8 +51,24 @@ def add_traffic(page: Page, runs: Sequence[RunData]) -> None:
             "one machine they take no time; the times are estimates for a link.",
         ),
         by_run(runs, rows),
-        page.chart("Bytes a step", figure),
+        page.chart("Bytes a step", charts.bars(("", "bytes a step"), lengths, sideways=True)),
     )
+
+
+def _wire(run):
+    newest = run.telemetry[max(run.telemetry)] if run.telemetry else {}
+    return shown(newest.get("wire", run.options.get("wire")))
+
+
+def _float32_bytes(run):
+    ratio = run.mean(tags.COMPRESSION_RATIO)
+    return None if None in (run.received_bytes, ratio) else run.received_bytes * ratio
+
+
+def _bytes_of_all_steps(run):
+    if run.received_bytes is None:
+        return None
+    return run.received_bytes * (run.step - run.steps_taken_over)
 
 
 def _hint(runs, how):
@@ -70,37 +78,12 @@ def _hint(runs, how):
     return how
 
 
-def _newest(run):
-    return run.telemetry[max(run.telemetry)] if run.telemetry else {}
-
-
 def add_step_times(page: Page, runs: Sequence[RunData]) -> None:
     """Adds the phases of a step's time, and the errors of ternary gradients."""
-    if not any(_phases(run) for run in runs):
+    if not any(run.measured(phase) for run in runs for phase in _PHASES):
         how = "No measurements: --telemetry_freq=10 makes a record every 10 steps, on CPUs."
         page.section("Where a step's time goes", element("p", _hint(runs, how)))
         return
-    if len(runs) == 1:
-        label = STEP
-        series = {
-            name: {
-                step: 1e3 * seconds
-                for step, record in runs[0].telemetry.items()
-                if (seconds := number(record, phase)) is not None
-            }
-            for phase, name in _phases(runs[0]).items()
-        }
-    else:
-        label = ""
-        series = {
-            name: {
-                run.name: 1e3 * seconds
-                for run in runs
-                if (seconds := _median(run, phase)) is not None
-            }
-            for phase, name in _PHASES.items()
-        }
-    figure = charts.bars((label, "ms a step"), series, stacked=True, sideways=len(runs) > 1)
     rows = {
         f"{name} / ms": lambda run, phase=phase: scaled(_median(run, phase), 1e3)
         for phase, name in {"step_seconds": "step", **_PHASES}.items()
@@ -110,6 +93,7 @@ def add_step_times(page: Page, runs: Sequence[RunData]) -> None:
         "relative error": lambda run: shown(_median(run, "relative_error")),
         "codes that are not 0": lambda run: scaled(_median(run, "nonzero_share"), 100, " %"),
     }
+    figure = _phases_by_step(*runs) if len(runs) == 1 else _phases_by_run(runs)
     page.section(
         "Where a step's time goes",
         page.chart("Phases of a step, as the process that writes the logs measured them", figure),
@@ -118,18 +102,28 @@ def add_step_times(page: Page, runs: Sequence[RunData]) -> None:
     )
 
 
-def _phases(run):
-    return {
-        phase: name
+def _phases_by_step(run):
+    series = {
+        name: {step: 1e3 * seconds for step, seconds in found.items()}
         for phase, name in _PHASES.items()
-        if any(number(record, phase) is not None for record in run.telemetry.values())
+        if (found := run.measured(phase))
     }
+    return charts.bars((STEP, "ms a step"), series, stacked=True)
+
+
+def _phases_by_run(runs):
+    series = {
+        name: {
+            run.name: 1e3 * seconds for run in runs if (seconds := _median(run, phase)) is not None
+        }
+        for phase, name in _PHASES.items()
+    }
+    return charts.bars(("", "ms a step"), series, stacked=True, sideways=True)
 
 
 def _median(run, name):
-    found = [number(record, name) for record in run.telemetry.values()]
-    found = [value for value in found if value is not None]
-    return statistics.median(found) if found else None
+    found = run.measured(name)
+    return statistics.median(found.values()) if found else None
 
 
 def add_codes(page: Page, runs: Sequence[RunData]) -> None:

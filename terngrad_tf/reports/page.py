@@ -123,14 +123,12 @@ class Page:
         Raises:
             DataError: the library that draws the charts is not installed.
         """
-        # A "<" in the data must not end the script.
-        figures = json.dumps(self._figures, allow_nan=False).replace("<", "\\u003c")
-        scripts = [import_extra("plotly.offline").get_plotlyjs()] if self._figures else []
-        scripts += (
-            [f"const FIGURES = {figures}, COLOURS = {json.dumps(COLOURS)};{_SCRIPT}"]
-            if self._figures
-            else []
-        )
+        scripts = []
+        if self._figures:
+            # A "<" in the data must not end the script.
+            figures = json.dumps(self._figures, allow_nan=False).replace("<", "\\u003c")
+            data = f"const FIGURES = {figures}, COLOURS = {json.dumps(COLOURS)};"
+            scripts = [import_extra("plotly.offline").get_plotlyjs(), data + _SCRIPT]
         page = element(
             "html",
             element(

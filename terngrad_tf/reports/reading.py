@@ -7,7 +7,7 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from terngrad_tf.common import tags
@@ -120,6 +120,17 @@ class RunData:
             if tag.startswith(prefix) and tag.endswith(suffix)
         }
 
+    def measured(self, name: str) -> dict[int, float]:
+        """Returns the finite numbers of a name in the telemetry, by step."""
+        values = {step: record.get(name) for step, record in self.telemetry.items()}
+        return {
+            step: value
+            for step, value in values.items()
+            if isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and math.isfinite(value)
+        }
+
     def mean(self, tag: str) -> float | None:
         """Returns the mean of a curve, or None."""
         values = self.curve(tag).values()
@@ -181,14 +192,6 @@ def _eval_dirs(folder, eval_dir):
 def _read_telemetry(path, steps_before):
     """Returns records by step, counted as in curves."""
     return {steps_before + step: record for step, record in callback.read_records(path).items()}
-
-
-def number(record: Mapping[str, Any], name: str) -> float | None:
-    """Returns a finite number from a telemetry record, or None."""
-    value = record.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return value if math.isfinite(value) else None
 
 
 def _find_checkpoints(folder):

@@ -13,21 +13,17 @@ from terngrad_tf.training.logs import report
 
 # The link over which losses are drawn in seconds.
 LINK = "100 Mbit/s"
+# What stands in place of a chart without curves.
+_WITHOUT_CURVE = {
+    "Training loss": "No loss was written: the run has not trained so far.",
+    "Accuracy": "None was written; the command for an evaluation is below.",
+    "Learning rate": "None was written; P-BFGS has none: it searches the length of each step.",
+    "Speed": "No speed was written: the run has not trained so far.",
+}
 
 
 def add_summary(page: Page, runs: Sequence[RunData]) -> None:
     """Adds a summary of network, data, progress and results."""
-
-    def accuracy(run):
-        found = {
-            folder: f"{100 * curve[run.last_step]:.2f} %"
-            for folder, scalars in run.evaluations.items()
-            if run.last_step in (curve := scalars.get(tags.PRECISION_AT_1, {}))
-        }
-        if len(found) == 1:
-            return next(iter(found.values()))
-        return ", ".join(f"{text} in {folder}" for folder, text in found.items()) or shown(None)
-
     rows = {
         "network": lambda run: str(run.identity["net"]),
         "data set": lambda run: str(run.identity["dataset_name"]),
@@ -37,7 +33,7 @@ def add_summary(page: Page, runs: Sequence[RunData]) -> None:
         "gradients": _gradients,
         "steps": lambda run: f"{run.step:,} of {run.description['max_steps']:,}",
         "last training loss": lambda run: shown(last(run.curve(tags.CROSS_ENTROPY))),
-        "accuracy at the last step": accuracy,
+        "accuracy at the last step": _last_accuracy,
         "training time": _training_time,
     }
     page.section("Summary", by_run(runs, rows))
@@ -50,6 +46,17 @@ def _gradients(run):
         return "float32"
     bits = run.identity["grad_bits"]
     return "ternary" if bits == 1 else f"{bits} bits"
+
+
+def _last_accuracy(run):
+    found = {
+        folder: f"{100 * curve[run.last_step]:.2f} %"
+        for folder, scalars in run.evaluations.items()
+        if run.last_step in (curve := scalars.get(tags.PRECISION_AT_1, {}))
+    }
+    if len(found) == 1:
+        return next(iter(found.values()))
+    return ", ".join(f"{text} in {folder}" for folder, text in found.items()) or shown(None)
 
 
 def _training_time(run):
@@ -89,55 +96,67 @@ def add_options(page: Page, runs: Sequence[RunData]) -> None:
 
 def add_curves(page: Page, runs: Sequence[RunData]) -> None:
     """Adds loss, accuracy, learning rate and speed over steps."""
-    losses, accuracies, over_link, lines = {}, {}, {}, {}
-    for number, run in enumerate(runs):
-        if not run.is_phase_2 and not run.steps_taken_over:
-            name = "loss" if len(runs) == 1 else ""
-            over_link[line_name(runs, run, name)] = report.seconds_on_link(
-                run.scalars, run.identity["batch_size"], report.LINKS[LINK]
-            )
-        kinds = {"loss": tags.CROSS_ENTROPY, "smoothed": tags.smoothed(tags.CROSS_ENTROPY)}
-        for name, tag in kinds.items() if len(runs) == 1 else [("", tags.CROSS_ENTROPY)]:
-            losses[line_name(runs, run, name)] = run.curve(tag)
-        for name, scalars in {"training": run.scalars, **run.evaluations}.items():
-            percent = {s: 100 * value for s, value in scalars.get(tags.PRECISION_AT_1, {}).items()}
-            accuracies[line_name(runs, run, name)] = percent
-        if len(runs) > 1:
-            names = ("", "training", *run.evaluations)
-            lines |= {line_name(runs, run, n): (number, max(0, i - 1)) for i, n in enumerate(names)}
-    seconds = f"seconds: steps as measured, and their bytes at {LINK}"
-    drawn = [
-        ("Training loss", charts.curves((STEP, "cross-entropy"), losses, log=True, lines=lines)),
-        ("Accuracy", charts.curves((STEP, "accuracy / %"), accuracies, lines=lines)),
-    ]
+    lines, drawn = _colours_and_dashes(runs), []
+    over_link = _losses_over_link(runs)
     if any(over_link.values()):
-        figure = charts.curves((seconds, "loss"), over_link, log=True, lines=lines)
-        drawn.insert(0, (f"Training loss over a link of {LINK}", figure))
-    for title, tag, label in (
-        ("Learning rate", tags.LEARNING_RATE, "learning rate"),
-        ("Speed", tags.EXAMPLES_PER_SECOND, "examples/s"),
-    ):
-        series = {line_name(runs, run, ""): run.curve(tag) for run in runs}
-        drawn.append((title, charts.curves((STEP, label), series, lines=lines)))
-    missing = {
-        "Training loss": "No loss was written: the run has not trained so far.",
-        "Accuracy": "None was written; the command for an evaluation is below.",
-        "Learning rate": "None was written; P-BFGS has none: it searches the length of each step.",
-        "Speed": "No speed was written: the run has not trained so far.",
+        labels = f"seconds: steps as measured, and their bytes at {LINK}", "loss"
+        figure = charts.curves(labels, over_link, log=True, lines=lines)
+        drawn.append(page.chart(f"Training loss over a link of {LINK}", figure))
+    by_title = {
+        "Training loss": ("cross-entropy", _losses(runs)),
+        "Accuracy": ("accuracy / %", _accuracies(runs)),
+        "Learning rate": ("learning rate", _curves(runs, tags.LEARNING_RATE)),
+        "Speed": ("examples/s", _curves(runs, tags.EXAMPLES_PER_SECOND)),
     }
-    page.section(
-        "Curves",
-        element(
-            "div",
-            *(
-                page.chart(title, figure)
-                if figure["data"]
-                else element("div", element("h3", title), element("p", missing[title]))
-                for title, figure in drawn
-            ),
-            class_="charts",
-        ),
-    )
+    for title, (label, series) in by_title.items():
+        is_log = title == "Training loss"
+        figure = charts.curves((STEP, label), series, log=is_log, lines=lines)
+        hint = element("div", element("h3", title), element("p", _WITHOUT_CURVE[title]))
+        drawn.append(page.chart(title, figure) if figure["data"] else hint)
+    page.section("Curves", element("div", *drawn, class_="charts"))
+
+
+def _colours_and_dashes(runs):
+    """Returns numbers of a colour and of dashes by name of a line; each run has its colour."""
+    if len(runs) == 1:
+        return {}
+    return {
+        line_name(runs, run, name): (colour, max(0, position - 1))
+        for colour, run in enumerate(runs)
+        for position, name in enumerate(("", "training", *run.evaluations))
+    }
+
+
+def _losses_over_link(runs):
+    return {
+        line_name(runs, run, "loss" if len(runs) == 1 else ""): report.seconds_on_link(
+            run.scalars, run.identity["batch_size"], report.LINKS[LINK]
+        )
+        for run in runs
+        if not run.is_phase_2 and not run.steps_taken_over
+    }
+
+
+def _losses(runs):
+    if len(runs) > 1:
+        return _curves(runs, tags.CROSS_ENTROPY)
+    (run,) = runs
+    kinds = {"loss": tags.CROSS_ENTROPY, "smoothed": tags.smoothed(tags.CROSS_ENTROPY)}
+    return {name: run.curve(tag) for name, tag in kinds.items()}
+
+
+def _accuracies(runs):
+    return {
+        line_name(runs, run, folder): {
+            step: 100 * share for step, share in scalars.get(tags.PRECISION_AT_1, {}).items()
+        }
+        for run in runs
+        for folder, scalars in {"training": run.scalars, **run.evaluations}.items()
+    }
+
+
+def _curves(runs, tag):
+    return {line_name(runs, run, ""): run.curve(tag) for run in runs}
 
 
 def add_phase_2(page: Page, runs: Sequence[RunData]) -> None:
