@@ -117,11 +117,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         self.tasks = peers.tasks_of(cluster_resolver) if in_cluster else None
         self.start_timeout = meeting.start_timeout
         if self.tasks is not None:
-            if not private.cluster_is_joined():
-                _check_start()
-                # After `join_cluster` the peers may have continued.
-                if rendezvous.joined_tasks() != self.tasks:
-                    rendezvous.wait_for_peers(self.tasks, self.start_timeout, token)
+            _meet(self.tasks, self.start_timeout, token)
             with peers.peer_errors(self.tasks):
                 extended = private.TernGradClusterExtended(
                     self,
@@ -247,7 +243,10 @@ def _chosen_communication(communication, devices):
     return communication
 
 
-def _check_start():
+def _meet(tasks, timeout, token):
+    """Waits for the other processes, unless this one has joined them."""
+    if private.cluster_is_joined():
+        return
     if private.devices_are_initialized():
         raise RuntimeError(
             "In a cluster, make `TernGradStrategy` before TensorFlow computes anything, which fixes"
@@ -255,3 +254,6 @@ def _check_start():
             " beginning, above every tf.data pipeline, tensor, variable, model and"
             " `tf.config.list_logical_devices()`."
         )
+    # After `join_cluster` the peers may have continued.
+    if rendezvous.joined_tasks() != tasks:
+        rendezvous.wait_for_peers(tasks, timeout, token)

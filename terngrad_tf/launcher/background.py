@@ -162,12 +162,12 @@ def _opened_log(path):
 def _run(log, lock, output, question, run):
     """Runs the new process; never returns."""
     status, line = 1, "failed; its log says why"
-    answer = [question]
+    answer = open(question, "wb", buffering=0)
 
     def tell(text):
-        if answer:
-            os.write(answer[0], text)
-            os.close(answer.pop())
+        if not answer.closed:
+            with answer:
+                answer.write(text)
 
     try:
         os.setsid()

@@ -95,6 +95,16 @@ def _age(generation):
     return generation.number, generation.members
 
 
+@dataclasses.dataclass(frozen=True)
+class _Record:
+    """The content of a worker's file; see `MembersFile`."""
+
+    workers: list[str]
+    generation: Generation
+    begun: Generation
+    saved: SavedState | None
+
+
 class MembersFile:
     """A worker's record in the folder of its run. Workers may share the folder.
 
@@ -112,10 +122,10 @@ class MembersFile:
         self._workers = list(workers)
         self.generation = self.begun = Generation(0, tuple(range(len(workers))))
         self._saved = None
-        if read := _read(self._path):
-            of_workers, generation, begun, self._saved = read
-            if of_workers == self._workers:
-                self.generation, self.begun = generation, begun
+        if record := _read(self._path):
+            self._saved = record.saved
+            if record.workers == self._workers:
+                self.generation, self.begun = record.generation, record.begun
 
     def agree(self, generation: Generation, begun: Generation | None = None) -> None:
         """Records a generation, permanently; raises OSError on failure.
@@ -145,23 +155,15 @@ class MembersFile:
         """
         if newest_step is None:
             return None
-        numbers = [0]
-        for path in self._path.parent.glob(_FILES):
-            if (read := _read(path)) is not None:
-                _, last, _, saved = read
-                numbers.append(_saved_by(newest_step, last, saved))
-        return SavedState(max(numbers), newest_step)
+        records = filter(None, map(_read, self._path.parent.glob(_FILES)))
+        numbers = (_saved_by(newest_step, one.generation, one.saved) for one in records)
+        return SavedState(max(numbers, default=0), newest_step)
 
     def _write(self):
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        described = {
-            "workers": self._workers,
-            "generation": dataclasses.asdict(self.generation),
-            "begun": dataclasses.asdict(self.begun),
-            "saved": self._saved and dataclasses.asdict(self._saved),
-        }
+        record = _Record(self._workers, self.generation, self.begun, self._saved)
         with atomic_write(self._path) as beside, open(beside, "w", encoding="utf-8") as file:
-            file.write(json.dumps(described) + "\n")
+            file.write(json.dumps(dataclasses.asdict(record)) + "\n")
             file.flush()
             os.fsync(file.fileno())
         sync(self._path.parent)
@@ -188,7 +190,7 @@ def _saved_by(step, last, saved):
 
 
 def _read(path):
-    """Returns (workers, generation, begun one, saved state or None) of a file; None without one."""
+    """Returns the record in a file; None without the file."""
     try:
         described = strict_json.read_json(path)
         workers, generation = described["workers"], generation_from(described["generation"])
@@ -196,7 +198,7 @@ def _read(path):
         largest = max(generation.members + begun.members)
         if largest >= len(workers):
             raise ValueError(f"it tells of worker {largest} of {len(workers)}")
-        return workers, generation, begun, state_from(described["saved"])
+        return _Record(workers, generation, begun, state_from(described["saved"]))
     except FileNotFoundError:
         return None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
