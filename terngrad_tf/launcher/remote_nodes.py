@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from terngrad_tf.common import tokens
 from terngrad_tf.common.addresses import is_address
@@ -44,6 +44,14 @@ _AGAIN_SECONDS = 15.0
 _PATIENCE_SECONDS = 10.0
 
 
+class Guest(NamedTuple):
+    """Another machine: its connection, the connection's stream, and its first message."""
+
+    connection: socket.socket
+    stream: Any
+    told: dict[str, Any]
+
+
 class Listener:
     """Accepts other machines' connections, one per machine number.
 
@@ -54,14 +62,14 @@ class Listener:
 
     def __init__(self, sock: socket.socket, num_nodes: int, token: str | None) -> None:
         self._token = token
-        self._waiting: dict[int, queue.SimpleQueue] = {
+        self._waiting: dict[int, queue.SimpleQueue[Guest]] = {
             node: queue.SimpleQueue() for node in range(1, num_nodes)
         }
         self._sock = sock
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def wait(self, node: int, timeout: float) -> tuple[socket.socket, Any, dict[str, Any]]:
-        """Returns a machine's next open connection, its stream, and its first message.
+    def wait(self, node: int, timeout: float) -> Guest:
+        """Returns the next machine of a number whose connection is open.
 
         Raises:
             LostError: the machine did not connect in time.
@@ -69,11 +77,10 @@ class Listener:
         deadline = time.monotonic() + timeout
         try:
             while True:
-                found = self._waiting[node].get(timeout=wait_seconds(deadline))
-                connection = found[0]
-                if not _has_ended(connection):
-                    return found
-                connection.close()
+                guest = self._waiting[node].get(timeout=wait_seconds(deadline))
+                if not _has_ended(guest.connection):
+                    return guest
+                guest.connection.close()
         except queue.Empty:
             raise LostError(f"machine {node} did not connect within {timeout:.0f} s") from None
 
@@ -114,7 +121,7 @@ class Listener:
             return
         finally:
             limit.cancel()
-        self._waiting[told["node"]].put((connection, stream, told))
+        self._waiting[told["node"]].put(Guest(connection, stream, told))
 
     def _refusal(self, told, number):
         if not isinstance(told, dict):
