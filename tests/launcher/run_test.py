@@ -13,7 +13,8 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf.bin.command import run
-from terngrad_tf.launcher import batch_systems, parse_hosts
+from terngrad_tf.launcher import batch_systems
+from terngrad_tf.launcher.hosts import parse_hosts
 from terngrad_tf.launcher.output import remarks
 from tests.launcher import hosts
 
