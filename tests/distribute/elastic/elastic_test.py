@@ -28,7 +28,7 @@ class ElasticTest(tf.test.TestCase):
         super().setUp()
         self.root = runs.class_folder(type(self))
         self.ports = processes.free_ports(4)
-        self.pool = self.enterContext(concurrent.futures.ThreadPoolExecutor(8))
+        self.pool = self.enter_context(concurrent.futures.ThreadPoolExecutor(8))
         self.saved = {}
 
     def join(self, worker, num_workers=3, folder=None, **options):

@@ -19,7 +19,7 @@ class SavedFilesTest(tf.test.TestCase, parameterized.TestCase):
     def test_a_file_that_is_written_again_keeps_its_permissions(self, name):
         with TernGradStrategy(1, grad_bits=32).scope():
             model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-        folder = self.enterContext(tempfile.TemporaryDirectory())
+        folder = self.enter_context(tempfile.TemporaryDirectory())
         path = os.path.join(folder, name)
         save = model.save_weights if name.endswith(".weights.h5") else model.save
         with mock.patch.object(saved_files, "cluster_is_joined", return_value=True):
