@@ -25,7 +25,8 @@ if TYPE_CHECKING:  # what editors read
         run_on_all,
         run_on_chief,
     )
-    from terngrad_tf.distribute.communication.peers import PeerError, peer_errors, propagate_errors
+    from terngrad_tf.distribute.communication.failures import peer_errors
+    from terngrad_tf.distribute.communication.peers import PeerError, propagate_errors
     from terngrad_tf.distribute.communication.step_agreement import StepAgreement
     from terngrad_tf.distribute.consistency.broadcast import broadcast_variables
     from terngrad_tf.distribute.consistency.equalize import equalize_variables
@@ -77,7 +78,7 @@ _ORIGINS = {
     "join_cluster": "elastic.join",
     "local_devices": "virtual_devices",
     "local_steps_optimizer": "local_sgd.local_steps",
-    "peer_errors": "communication.peers",
+    "peer_errors": "communication.failures",
     "propagate_errors": "communication.peers",
     "run_on_all": "communication.coordination",
     "run_on_chief": "communication.coordination",

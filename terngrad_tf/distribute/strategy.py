@@ -13,7 +13,7 @@ from terngrad_tf.distribute import private, virtual_devices
 from terngrad_tf.distribute.all_reduce import TernaryAllReduce
 from terngrad_tf.distribute.cluster import cluster_size, rendezvous, tf_config
 from terngrad_tf.distribute.cluster.cluster_options import ClusterOptions
-from terngrad_tf.distribute.communication import peers, watchdog
+from terngrad_tf.distribute.communication import failures, peers, watchdog
 from terngrad_tf.distribute.consistency import broadcast, calls, feeding, handshake, seeds
 from terngrad_tf.distribute.exchange.quantization import Quantization
 from terngrad_tf.distribute.exchange.traffic import Traffic
@@ -118,7 +118,7 @@ class TernGradStrategy(tf.distribute.Strategy):
         self.start_timeout = meeting.start_timeout
         if self.tasks is not None:
             _meet(self.tasks, self.start_timeout, token)
-            with peers.peer_errors(self.tasks):
+            with failures.peer_errors(self.tasks):
                 extended = private.TernGradClusterExtended(
                     self,
                     cluster_resolver,

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from terngrad_tf.distribute.communication import connections, peers
+from terngrad_tf.distribute.communication import connections, failures, peers
 from terngrad_tf.distribute.consistency import handshake
 from terngrad_tf.parameter_server import process
 
@@ -98,7 +98,7 @@ class ParameterServerCluster:
         """True if a scheduled function's exception only reports a lost worker."""
         if not isinstance(error, tf.errors.UnavailableError):
             return False
-        concerned = {*peers.unreachable(self.tasks), *peers.named(str(error), self.tasks)}
+        concerned = {*peers.unreachable(self.tasks), *failures.named(str(error), self.tasks)}
         return bool(concerned) and all(index < self.num_workers for index in concerned)
 
     @contextlib.contextmanager
@@ -114,7 +114,7 @@ class ParameterServerCluster:
             )
             if isinstance(error, peers.PeerError) or not fatal:
                 raise
-            raise peers.PeerError(peers.explain("", self.tasks, lost)) from error
+            raise peers.PeerError(peers.lost(self.tasks, lost)) from error
 
     def end(self, exit_reason: str = "") -> None:
         """Ends all other processes after this one; without an error if `exit_reason` is ""."""

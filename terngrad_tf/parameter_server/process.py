@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from terngrad_tf.common import tokens
-from terngrad_tf.distribute.communication import connections, peers
+from terngrad_tf.distribute.communication import connections, failures, peers
 
 _FOLDER = "ram://terngrad_tf"
 _METADATA, _DATASET, _END = (f"{_FOLDER}/{name}" for name in ("metadata", "dataset", "end"))
@@ -82,7 +82,7 @@ def start_server(
             protocol="grpc",
         )
     except tf.errors.OpError as error:
-        raise peers.PeerError(peers.explain(str(error), tasks)) from error
+        raise peers.PeerError(failures.explain(str(error), tasks)) from error
 
 
 def serve(

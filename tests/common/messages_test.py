@@ -14,7 +14,7 @@ import pytest
 from slim_data import DataError
 from terngrad_tf.bin.command import explain
 from terngrad_tf.common import addresses, messages, preemption
-from terngrad_tf.distribute.communication import peers
+from terngrad_tf.distribute.communication import failures, peers
 from terngrad_tf.distribute.elastic.join import NewcomersError
 from terngrad_tf.launcher import nodes, tasks
 from terngrad_tf.training.errors import DivergedError
@@ -44,14 +44,14 @@ class MessagesTest(unittest.TestCase):
     def test_lines_of_programs_get_their_code(self):
         refused = {1: "connection refused"}
         for code, line in {
-            "E11": peers.explain("", TASKS, refused),
-            "E12": peers.explain("", TASKS, {1: "no route to host"}),
+            "E11": peers.lost(TASKS, refused),
+            "E12": peers.lost(TASKS, {1: "no route to host"}),
             "E13": peers.ended(TASKS, ValueError("no data")),
             "E14": peers.ended(TASKS, KeyboardInterrupt()),
             "E15": peers.alone(TASKS, [1]),
             "E16": preemption.PreemptedError("worker 1 (b:2222)", 12),
             "E18": NewcomersError("worker 1", 12),
-            "E20": peers.explain("Collective has timed out", TASKS),
+            "E20": failures.explain("Collective has timed out", TASKS),
             "E21": peers.not_started(TASKS, refused),
             "E25": peers.port_in_use(TASKS),
             "E29": addresses.not_for_others(["localhost:2222", "b:2222"]),

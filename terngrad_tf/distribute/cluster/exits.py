@@ -13,7 +13,7 @@ from terngrad_tf.common.last_line import (
     write_last_line,
 )
 from terngrad_tf.distribute.cluster import rendezvous
-from terngrad_tf.distribute.communication import endings, peers
+from terngrad_tf.distribute.communication import endings, failures, peers
 
 STATUS_PEER = 3
 
@@ -43,7 +43,7 @@ def exit_on_peer_error() -> Iterator[None]:
         try:
             if is_interrupt(raised):
                 raise KeyboardInterrupt from None
-            with peers.propagate_errors(tasks), peers.peer_errors(tasks):
+            with peers.propagate_errors(tasks), failures.peer_errors(tasks):
                 raise
         except KeyboardInterrupt as error:
             peers.report_end(tasks, error)

@@ -13,15 +13,10 @@ import tensorflow as tf
 
 from terngrad_tf.common.places import places
 from terngrad_tf.distribute import private
-from terngrad_tf.distribute.communication import endings, watchdog
+from terngrad_tf.distribute.communication import peers, watchdog
 from terngrad_tf.distribute.communication.connections import REFUSED, connection_failure
-from terngrad_tf.distribute.communication.peers import (
-    PeerError,
-    alone,
-    at_different_places,
-    ended,
-    peer_errors,
-)
+from terngrad_tf.distribute.communication.failures import peer_errors
+from terngrad_tf.distribute.communication.peers import PeerError
 
 _POLL_SECONDS = 1.0
 # The first process stores the values, so it ends after the others have read them.
@@ -76,7 +71,7 @@ def all_gather_object(
                 for index in range(1, len(tasks.names)):
                     private.published(f"{key}/{index}/read", _LEADER_WAIT_SECONDS)
         if apart:
-            raise PeerError(at_different_places(tasks, dict(enumerate(at))))
+            raise PeerError(peers.at_different_places(tasks, dict(enumerate(at))))
     return values
 
 
@@ -115,7 +110,7 @@ def run_on_all(
         outcome["result"] = function()
     except Exception as error:
         own_error = error
-        outcome["error"] = ended(tasks, error)
+        outcome["error"] = peers.ended(tasks, error)
     try:
         outcomes = all_gather_object(
             strategy,
@@ -167,10 +162,8 @@ def read(tasks: Any, index: int, key: str, topic: str, deadline: float) -> str:
         watchdog.check()
         failure = connection_failure(tasks.addresses[index]) if index != tasks.index else None
         if failure == REFUSED:
-            last = endings.of_lost(index)
-            if last is not None:
-                raise PeerError(last or alone(tasks, [index]))
-            raise PeerError(f"lost {tasks.describe(index, failure)} before it sent its {topic}")
+            unsent = f"lost {tasks.describe(index, failure)} before it sent its {topic}"
+            raise PeerError(peers.over(tasks, [index]) or unsent)
         if time.monotonic() > deadline:
             raise PeerError(
                 f"{tasks.describe(index, failure or '')} did not send its {topic} in time"

@@ -1,4 +1,4 @@
-"""Errors of a cluster in one line that names the process at fault."""
+"""The processes of a cluster: names, reachability, and one line on those at fault."""
 
 import concurrent.futures
 import contextlib
@@ -17,30 +17,15 @@ from terngrad_tf.distribute import private
 from terngrad_tf.distribute.communication import connections, endings
 from terngrad_tf.distribute.communication.pauses import pauses
 
-_TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
-_OWN_OP = re.compile(r"\{\{.*?\}\}")
-_FROM_PEERS = re.compile(
-    r"Collective ops is aborted|Collective has timed out|CoordinationService|WorkerService"
-    r"|coordination service|Barrier timed out|Could not start gRPC server"
-)
-# TensorFlow's messages if programs differ.
-_DIFFERENT = re.compile(
-    r"[^\n]*(?:Shape mismatch in the collective|is joining a group with|expected (?:type|data_type)"
-    r"|inconsistent with)[^\n]*"
-)
 # Encloses a process's report.
 _MARK = "=~="
 _REPORTED = re.compile(f"{_MARK}(.*?){_MARK}", re.DOTALL)
-# What the others were told of a process that sent no heartbeats.
-_SILENT = re.compile(r"heartbeat timeout|stopped sending heartbeats|already-in-error task")
-_LEADER = re.compile(r"CoordinationService|coordination service")
 _POLL_SECONDS = 0.5
 _FIRST_REPORT_SECONDS = 10.0
 _REPORT_SECONDS = 60.0
 _MOST_PROBES = 32
 
 _logger = logging.getLogger(__name__)
-_find_difference: Callable[[], str | None] | None = None
 
 
 class PeerError(RuntimeError):
@@ -86,59 +71,16 @@ def tasks_of(
     return Tasks(names, tuple(address for *_, address in members), places.index(own))
 
 
-def find_difference_by(function: Callable[[], str | None]) -> None:
-    """Sets what returns the line on processes at different places; None if they do not differ."""
-    global _find_difference
-    _find_difference = function
-
-
-@contextlib.contextmanager
-def peer_errors(tasks: Tasks | None) -> Iterator[None]:
-    """Turns TensorFlow's errors about other processes into `PeerError`, one line that names them.
-
-    TensorFlow notices a killed process at the next exchange, or `watchdog` does after some seconds;
-    a cut link is noticed by missing heartbeats for 25 s. Other errors pass unchanged.
-
-    Example:
-    >>> with peer_errors(None):  # strategy.tasks
-    ...     pass  # model.fit(...)
-
-    Args:
-        tasks: `TernGradStrategy.tasks`; None (no cluster) passes all errors unchanged.
-
-    Raises:
-        PeerError: TensorFlow raised an error that comes from another process.
-    """
-    try:
-        yield
-    except Exception as error:
-        line = _line_of(error, tasks)
-        if line is None:
-            raise
-        _logger.debug("%s", line, exc_info=True)
-        raise PeerError(line) from None
-
-
-def _line_of(error, tasks):
-    """Returns the line of an error's `PeerError`, or None for this process's errors."""
-    message = str(error)
-    cause = error
-    while cause is not None:
-        # TensorFlow and Keras wrap errors raised during a trace.
-        if isinstance(cause, PeerError) and str(cause) in message:
-            return str(cause)
-        cause = cause.__cause__ or cause.__context__
-    if tasks is None or not _FROM_PEERS.search(message):
-        return None
-    line = explain(message, tasks, unreachable(tasks))
-    tell_all(f"{line} (found by {tasks.names[tasks.index]})")
-    return line
-
-
 def tell_all(line: str) -> None:
     """Makes the exchanges of all processes, this one too, fail with a line."""
     endings.note_told()
     private.report_error(f"{_MARK}{line}{_MARK}")
+
+
+def told_in(message: str) -> str | None:
+    """Returns the line of `tell_all` in an error's message, or None."""
+    reported = _REPORTED.search(message)
+    return reported and reported.group(1)
 
 
 @contextlib.contextmanager
@@ -175,39 +117,21 @@ def ended(tasks: Tasks, error: BaseException) -> str:
     return f"{tasks.describe(tasks.index)} ended: {why}"
 
 
-def explain(message: str, tasks: Tasks, unreachable_now: Mapping[int, str] | None = None) -> str:
-    """Returns one line on the failure in TensorFlow's message, and the processes at fault."""
-    if reported := _REPORTED.search(message):
-        return reported.group(1)
-    if "Could not start gRPC server" in message:
-        return port_in_use(tasks)
-    if different := _DIFFERENT.search(message):
-        if _find_difference is not None and (found := _find_difference()):
-            return found
-        sentence = _OWN_OP.sub("", different.group()).strip()
-        return f"the processes run different programs. TensorFlow says: {sentence}"
-    lost = dict(unreachable_now or {})
-    for index in named(message, tasks):
-        lost.setdefault(index, "")
-    over = {index: last for index in lost if (last := endings.of_lost(index)) is not None}
-    if over:
-        return next(filter(None, over.values()), None) or alone(tasks, over)
-    what = tasks.describe_all(lost)
-    if "Barrier timed out" in message or "RegisterTask" in message:
-        return not_started(tasks, lost)
-    if "Collective has timed out" in message:
-        return f"waited for the other processes too long; out of reach: {what or 'none'}"
-    if what:
-        return f"lost {what}{_own_pause()}"
-    if _was_silent(message, tasks):
-        own = tasks.describe(tasks.index)
-        return f"the others did not hear from {own}, this process, in time{_own_pause()}"
-    return f"lost another process, which one is not known{_own_pause()}"
+def lost(tasks: Tasks, gone: Mapping[int, str]) -> str:
+    """Returns one line on processes, given as `{index: reason}`, that are gone."""
+    return over(tasks, gone) or f"lost {tasks.describe_all(gone)}{own_pause()}"
 
 
-def _own_pause():
+def own_pause() -> str:
+    """Returns a clause if this process, perhaps suspended, is itself at fault; else ""."""
     seconds = pauses.recent()
     return "" if seconds is None else f"; this process itself did not run for {seconds:.0f} s"
+
+
+def over(tasks: Tasks, gone: Iterable[int]) -> str | None:
+    """Returns one line on those of the gone processes that said that they end, or None."""
+    last = {index: why for index in gone if (why := endings.of_lost(index)) is not None}
+    return next(filter(None, last.values()), None) or alone(tasks, last) if last else None
 
 
 def alone(tasks: Tasks, over: Iterable[int]) -> str:
@@ -282,22 +206,3 @@ def wait_for_all(tasks: Tasks, timeout: float, look: Callable[..., Any] = unreac
             next_report = now + _REPORT_SECONDS
         time.sleep(_POLL_SECONDS)
         missing = look(tasks, missing)
-
-
-def named(message: str, tasks: Tasks) -> set[int]:
-    """Returns the other processes that a message of TensorFlow names."""
-    members = _members(message)
-    # The coordination service runs in the first process.
-    is_other = bool(members - {tasks.names[tasks.index]})
-    if not is_other and _LEADER.search(message) and not _was_silent(message, tasks):
-        members.add(tasks.names[0])
-    return {tasks.names.index(task) for task in members & {*tasks.names}} - {tasks.index}
-
-
-def _was_silent(message, tasks):
-    """Returns True if the others missed this process's heartbeats, as of a suspended process."""
-    return _members(message) == {tasks.names[tasks.index]} and bool(_SILENT.search(message))
-
-
-def _members(message):
-    return {f"{job} {task}" for job, task in _TASK.findall(_OWN_OP.sub("", message))}

@@ -8,6 +8,7 @@ alone, refuse connections.
 
 import atexit
 import contextlib
+import dataclasses
 import json
 import logging
 import sys
@@ -46,8 +47,15 @@ def watch(tasks: Tasks | None) -> None:
     global _watch
     if _watch is None and tasks is not None and len(tasks.names) > 1:
         _watch = _Watchdog(tasks)
-        peers.find_difference_by(_watch.find_difference)
         atexit.register(_watch.leave)
+
+
+def find_difference() -> str | None:
+    """Returns the line on processes at different places, after asking them; None if they agree.
+
+    Exchanges of different kinds meet under one key, and TensorFlow's error names no place.
+    """
+    return None if _watch is None else _watch.find_difference()
 
 
 def check() -> None:
@@ -71,10 +79,7 @@ class _Watchdog:
             threading.Thread(target=function, daemon=True).start()
 
     def find_difference(self):
-        """Returns the line on processes at different places, or None.
-
-        Exchanges of different kinds meet under one key, and TensorFlow's error names no place.
-        """
+        """Asks all processes, and returns the failure that this one then finds, or None."""
         with contextlib.suppress(tf.errors.OpError):
             number = self._send({"from": self._tasks.index})
             deadline = time.monotonic() + 2 * _ANSWER_SECONDS
@@ -96,7 +101,8 @@ class _Watchdog:
 
     def _leave(self, why):
         with contextlib.suppress(tf.errors.OpError):
-            number = self._send({"from": self._tasks.index, "ends": why, **_told()})
+            history = dataclasses.asdict(places.history())
+            number = self._send({"from": self._tasks.index, "ends": why, **history})
             if self._tasks.index:
                 return
             for index in range(1, len(self._tasks.names)):
@@ -136,7 +142,7 @@ class _Watchdog:
         failures = peers.unreachable(self._tasks)
         gone = {index: why for index, why in failures.items() if why == REFUSED}
         if gone and places.seconds_at():
-            self._fail(peers.explain("", self._tasks, gone))
+            self._fail(peers.lost(self._tasks, gone))
 
     def _listen(self):
         number = 0
@@ -151,33 +157,34 @@ class _Watchdog:
 
     def _hear(self, number, message):
         sender, own = message["from"], self._tasks.index
-        told = places.history()
-        private.publish(_key(number, own), json.dumps(_told(told)))
+        here = places.history()
+        private.publish(_key(number, own), json.dumps(dataclasses.asdict(here)))
         if "ends" in message:
-            self._left[sender] = _history(message)
+            self._left[sender] = History(message["skipped"], message["names"])
             endings.note(sender, message["ends"])
             if sender != own:
-                self._judge({**self._left, own: told})
+                self._judge({**self._left, own: here})
             return
-        histories = {**self._left, own: told}
+        histories = {**self._left, own: here}
         deadline = time.monotonic() + _ANSWER_SECONDS
         for index in set(range(len(self._tasks.names))) - set(histories):
             left = max(deadline - time.monotonic(), 0.01)
             text = private.published(_key(number, index), left)
             if text is not None:
-                histories[index] = _history(json.loads(text))
+                histories[index] = History(**json.loads(text))
         self._judge(histories)
 
     def _judge(self, histories: Mapping[int, History]) -> None:
         position = first_difference(list(histories.values()))
         if position is not None:
-            self._fail(_difference(self._tasks, histories, position))
+            at = {index: history.at(position) for index, history in sorted(histories.items())}
+            at = {index: place for index, place in at.items() if place is not None}
+            self._fail(peers.at_different_places(self._tasks, at))
             return
         behind = self._behind(histories)
         over = [index for index in behind if index in self._left]
         if over:
-            errors = (endings.known().get(index) for index in over)
-            self._fail(next(filter(None, errors), None) or peers.alone(self._tasks, over))
+            self._fail(peers.over(self._tasks, over))
         elif behind and places.seconds_at() >= TELL_SECONDS:
             _logger.warning(
                 "waiting in %s for %.0f s: %s",
@@ -196,21 +203,6 @@ class _Watchdog:
     def _fail(self, line):
         self.failure = line
         peers.tell_all(line)
-
-
-def _difference(tasks, histories, position):
-    """Describes the first place at which processes differ, in one line."""
-    at = {index: history.at(position) for index, history in sorted(histories.items())}
-    return peers.at_different_places(tasks, {i: name for i, name in at.items() if name is not None})
-
-
-def _told(history=None):
-    history = history or places.history()
-    return {"skipped": history.skipped, "names": history.names}
-
-
-def _history(told):
-    return History(told["skipped"], [(name, count) for name, count in told["names"]])
 
 
 def _key(number, index=None):

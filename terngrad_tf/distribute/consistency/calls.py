@@ -17,8 +17,9 @@ import tensorflow as tf
 
 from terngrad_tf.common.places import places
 from terngrad_tf.distribute import private
-from terngrad_tf.distribute.communication import peers
 from terngrad_tf.distribute.communication.coordination import all_gather_object
+from terngrad_tf.distribute.communication.failures import peer_errors
+from terngrad_tf.distribute.communication.peers import PeerError
 from terngrad_tf.distribute.consistency.callback_settings import callback_settings
 from terngrad_tf.distribute.consistency.descriptions import (
     describe,
@@ -91,7 +92,7 @@ class Calls:
                 self._compare_inside(method, arguments)
             yield
             return
-        with peers.peer_errors(self._get_strategy().tasks):
+        with peer_errors(self._get_strategy().tasks):
             try:
                 self._model, self._method = model, method
                 with places.at(f"`{method}`"):
@@ -169,7 +170,7 @@ class Calls:
         """
         strategy, settings = self._get_strategy(), _arguments(method, arguments)
         place = f"`{method}` in a callback of `{self._method}`"
-        with peers.peer_errors(strategy.tasks), places.at(place):
+        with peer_errors(strategy.tasks), places.at(place):
             told = all_gather_object(
                 strategy, "settings", settings, is_last=lambda all_: any(a != all_[0] for a in all_)
             )
@@ -244,7 +245,7 @@ def _arguments(method, arguments):
 
 def _different(settings, tasks):
     lines = differences(settings, tasks.names)
-    return peers.PeerError(f"the processes' {'; '.join(lines)}")
+    return PeerError(f"the processes' {'; '.join(lines)}")
 
 
 def _optimizers(model):

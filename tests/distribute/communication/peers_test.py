@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf.common import messages
-from terngrad_tf.distribute.communication import peers
+from terngrad_tf.distribute.communication import failures, peers
 from terngrad_tf.distribute.communication.pauses import Pauses
 
 NAMES, ADDRESSES = ("worker 0", "worker 1"), ("a:2222", "b:2222")
@@ -23,7 +23,7 @@ class PeersTest(tf.test.TestCase):
     def test_a_process_that_was_suspended_blames_no_other(self):
         for index, name in enumerate(NAMES):
             tasks = peers.Tasks(NAMES, ADDRESSES, index)
-            line = peers.explain(SUSPENDED.format(index), tasks)
+            line = failures.explain(SUSPENDED.format(index), tasks)
             told = (
                 f"the others did not hear from {name} ({ADDRESSES[index]}), this process, in time"
             )
@@ -31,7 +31,7 @@ class PeersTest(tf.test.TestCase):
             self.assertEqual(messages.find(line).code, "E12")
 
     def test_the_others_name_the_process_that_was_suspended(self):
-        line = peers.explain(SUSPENDED.format(1), peers.Tasks(NAMES, ADDRESSES, 0))
+        line = failures.explain(SUSPENDED.format(1), peers.Tasks(NAMES, ADDRESSES, 0))
         self.assertEqual(line, "lost worker 1 (b:2222)")
 
     def test_pauses_of_this_process(self):
