@@ -61,12 +61,10 @@ class ParameterServerCluster:
     def compare(self) -> None:
         """Raises PeerError if processes run other code or workers were started differently."""
         names = self.tasks.names
-        different = handshake.diff([metadata["code"] for metadata in self.metadata], names)
-        different += handshake.diff(
-            [metadata["run"] for metadata in self.metadata[: self.num_workers]],
-            names[: self.num_workers],
-        )
-        if different:
+        of_all = handshake.diff([one["code"] for one in self.metadata], names)
+        workers = slice(self.num_workers)
+        of_workers = handshake.diff([one["run"] for one in self.metadata[workers]], names[workers])
+        if different := [*of_all.values(), *of_workers.values()]:
             raise peers.PeerError(f"the processes were started differently: {'; '.join(different)}")
 
     def check_peers(self) -> Any:

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from terngrad_tf.distribute.consistency.digests import digest_of, gather_digests
+from terngrad_tf.distribute.consistency.digests import copies_of, digest_of, gather_digests
 from terngrad_tf.distribute.consistency.handshake import compare_processes
 
 # 16 MiB.
@@ -44,7 +44,7 @@ def broadcast_variables(
     if strategy.extended.process_group is None:
         return
     variables = [v.value if isinstance(v, keras.Variable) else v for v in variables]
-    copies = [strategy.experimental_local_results(variable) for variable in variables]
+    copies = [copies_of(strategy, variable) for variable in variables]
     metadata: dict[str, Any] = {"number of variables": len(copies)}
     for position, (variable, *_) in enumerate(copies):
         metadata[f"variable {position}"] = f"{variable.dtype.name} {variable.shape}"
@@ -58,7 +58,8 @@ def broadcast_variables(
             offset += value.nbytes
             for local in alike:
                 dtype, shape = local[0].dtype.as_numpy_dtype, local[0].shape
-                _assign(local, np.frombuffer(own, dtype).reshape(shape))
+                for copy in local:
+                    copy.assign(np.frombuffer(own, dtype).reshape(shape))
     strategy.extended.initial_values.are_equal(variables)
 
 
@@ -123,7 +124,7 @@ def _from_one(strategy, content, source=0):
 def _missing(strategy, variables, copies):
     """Returns lists of copies of variables that a process lacks, equal on the chief."""
     digests = gather_digests(strategy, [digest_of(strategy, v) for v in variables])
-    is_missing = (digests != digests[0]).any(axis=(0, -1))
+    is_missing = (digests != digests[0]).any(axis=0)
     missing = {}
     for local, is_one, digest in zip(copies, is_missing, digests[0], strict=True):
         if is_one:
@@ -143,11 +144,3 @@ def _chunks(missing):
         size += words
     if chunk:
         yield chunk
-
-
-def _assign(local, value):
-    assigned = set()
-    for component in local:
-        if id(component) not in assigned:
-            component.assign(value)
-            assigned.add(id(component))

@@ -16,7 +16,6 @@ from terngrad_tf.distribute.consistency.descriptions import describe
 
 # If set, training changes.
 _STORED = {"stop_training", "learning_rate", "_initial_epoch"}
-_RATE = "learning_rate"
 # Arguments that name files or processes, or change only logs.
 _FILES = ("dir", "path", "file", "filename")
 _LEFT_OUT = {"verbose", "rank", "is_chief", "process_index", "task_index", "worker_index", "name"}
@@ -30,13 +29,18 @@ def callback_settings(callbacks: Any) -> dict[str, Any]:
     >>> callback_settings([keras.callbacks.CSVLogger("log.csv"), stop])
     {'LearningRateScheduler': 'given', 'LearningRateScheduler.schedule': 'abs'}
     """
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks = callbacks.callbacks
     settings = {}
-    for callback in keras.tree.flatten(callbacks):
-        if callback is not None and _changes(callback):
+    for callback in flat_callbacks(callbacks):
+        if _changes(callback):
             settings |= _settings(callback, settings)
     return settings
+
+
+def flat_callbacks(callbacks: Any) -> list[Any]:
+    """Returns the callbacks in the argument of `fit`."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks = callbacks.callbacks
+    return [callback for callback in keras.tree.flatten(callbacks) if callback is not None]
 
 
 def _settings(callback, before):
@@ -80,13 +84,9 @@ def _codes(classes: Iterable[type]) -> Iterator[types.CodeType]:
 def _code_changes(code):
     instructions = list(dis.get_instructions(code))
     stored = {i.argval for i in instructions if i.opname == "STORE_ATTR"}
-    if stored & _STORED or {_RATE, "assign"} <= set(code.co_names):
+    if stored & _STORED or {"learning_rate", "assign"} <= set(code.co_names):
         return True
     # As in `setattr(self.model, "stop_training", True)`.
-    if "setattr" in code.co_names and _STORED & set(filter(_is_text, code.co_consts)):
+    if "setattr" in code.co_names and _STORED.intersection(code.co_consts):
         return True
     return any(_code_changes(c) for c in code.co_consts if isinstance(c, types.CodeType))
-
-
-def _is_text(constant):
-    return isinstance(constant, str)

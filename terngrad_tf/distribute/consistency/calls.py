@@ -6,9 +6,8 @@ if they differ. During and after `fit`, they compare weights again.
 
 import base64
 import contextlib
-import json
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -20,7 +19,6 @@ from terngrad_tf.distribute import private
 from terngrad_tf.distribute.communication.coordination import all_gather_object
 from terngrad_tf.distribute.communication.failures import peer_errors
 from terngrad_tf.distribute.communication.peers import PeerError
-from terngrad_tf.distribute.consistency.callback_settings import callback_settings
 from terngrad_tf.distribute.consistency.descriptions import (
     describe,
     describe_model,
@@ -29,30 +27,19 @@ from terngrad_tf.distribute.consistency.descriptions import (
 )
 from terngrad_tf.distribute.consistency.digests import digest_of_all, gather_digests
 from terngrad_tf.distribute.consistency.equalize import equalize_variables
-from terngrad_tf.distribute.consistency.handshake import compare_processes, diff
-from terngrad_tf.distribute.consistency.written_files import files_of, writers
+from terngrad_tf.distribute.consistency.handshake import compare_processes
+from terngrad_tf.distribute.consistency.settings import (
+    Settings,
+    differences,
+    learning_rates,
+    settings_of_arguments,
+    settings_of_call,
+)
+from terngrad_tf.distribute.consistency.written_files import writing_to_files_of_chief
 from terngrad_tf.distribute.steps.local_steps_optimizer import local_steps_optimizer
 
 # Steps between comparisons of weights, and least steps before one at an epoch's end.
 _COMPARE_EVERY, _COMPARE_AT_LEAST = 500, 100
-_MOST_PHRASES = 3
-# Of data, only the presence is compared.
-_COMPARED = (
-    "batch_size",
-    "epochs",
-    "initial_epoch",
-    "steps_per_epoch",
-    "steps",
-    "shuffle",
-    "class_weight",
-    "validation_split",
-    "validation_steps",
-    "validation_batch_size",
-    "validation_freq",
-)
-_GIVEN = ("y", "sample_weight", "validation_data")
-_COMPILE_OPTIONS = ("run_eagerly", "steps_per_execution", "jit_compile")
-_RATE = "learning_rate"
 
 
 class Calls:
@@ -66,9 +53,10 @@ class Calls:
         self._get_strategy = weakref.ref(strategy)
         self._model: Any = None
         self._method = ""
-        self._models = weakref.WeakKeyDictionary()
+        # By model: its flat description and learning rates, as `compile` made them.
+        self._layers = weakref.WeakKeyDictionary()
         self._rates = weakref.WeakKeyDictionary()
-        self._optimizers = weakref.WeakSet()
+        self._compared_optimizers = weakref.WeakSet()
         self._steps = 0
         self.left_out: list[Any] = []
 
@@ -96,10 +84,12 @@ class Calls:
             try:
                 self._model, self._method = model, method
                 with places.at(f"`{method}`"):
-                    self._compare(_settings(self, method, model, arguments))
+                    self._compare(arguments)
                     self._equalize()
                     if method == "fit":
-                        self.left_out = self._writing_twice(arguments.get("callbacks"))
+                        self.left_out = writing_to_files_of_chief(
+                            self._get_strategy(), arguments.get("callbacks")
+                        )
                 yield
                 if method == "fit":
                     with places.at("the end of `fit`"):
@@ -125,73 +115,63 @@ class Calls:
         self._steps += not is_epoch_end
         # Local steps end an epoch with an exchange.
         least = _COMPARE_AT_LEAST if is_epoch_end else _COMPARE_EVERY
-        if self._steps >= least and (is_epoch_end or not _is_local(model)):
+        if self._steps >= least and (is_epoch_end or _local_optimizer(model) is None):
             with places.at("a comparison of weights in `fit`"):
                 self._equalize()
 
     def compiled(self, model: keras.Model) -> None:
         """Called at the end of `compile`."""
-        self._models.pop(model, None)
-        self._rates[model] = {k: v for k, v in _optimizers(model).items() if _is_rate(k, v)}
+        self._layers.pop(model, None)
+        self._rates[model] = learning_rates(model)
 
     def applied(self, optimizer: keras.optimizers.Optimizer) -> None:
-        """Called before an optimizer is applied; compares the optimizer once."""
+        """Called before an optimizer is applied; outside of `fit`, compares the optimizer once."""
         context, strategy = tf.distribute.get_replica_context(), self._get_strategy()
-        if self._model is None and context is not None and context.strategy is strategy:
-            if optimizer not in self._optimizers:
-                self._optimizers.add(optimizer)
-                with tf.init_scope():
-                    settings = flatten(describe(optimizer))
-                    compare_processes(strategy, "optimizers", settings)
-                    _take_noise(strategy, private.noise_variables(optimizer))
-
-    def described(self, model: keras.Model) -> Any:
-        """Returns the model's description, created once per `compile`."""
-        if model not in self._models:
-            self._models[model] = flatten(describe_model(model))
-        return self._models[model]
-
-    def rates(self, model: keras.Model) -> dict[str, float]:
-        """Returns the learning rates given to `compile`, by key."""
-        return self._rates.get(model, {})
-
-    def _compare(self, settings):
-        strategy = self._get_strategy()
-        digests = gather_digests(strategy, [digest([places.waits_at, settings])])
-        if (digests == digests[0]).all():
+        if self._model is not None or context is None or context.strategy is not strategy:
             return
-        told = all_gather_object(strategy, "settings", settings, is_last=lambda all_: True)
-        raise _different(told, strategy.tasks)
+        if optimizer in self._compared_optimizers:
+            return
+        self._compared_optimizers.add(optimizer)
+        with tf.init_scope():
+            compare_processes(strategy, "optimizers", flatten(describe(optimizer)))
+            _take_noise(strategy, private.noise_variables(optimizer))
+
+    def _compare(self, arguments):
+        """Compares all settings of a call; processes send them only if their digests differ."""
+        model, method, strategy = self._model, self._method, self._get_strategy()
+        if model not in self._layers:
+            self._layers[model] = flatten(describe_model(model))
+        layers, rates = self._layers[model], self._rates.get(model, {})
+        settings = settings_of_call(method, model, arguments, layers, rates)
+        digests = gather_digests(strategy, [digest([places.waits_at, settings])])
+        if (digests != digests[0]).any():
+            self._refuse_different(settings, lambda told: True)
 
     def _compare_inside(self, method, arguments):
         """Compares the arguments of a call in a callback, which only some processes may make.
 
         Not by an exchange, which the others, in a step, would take for their own.
         """
-        strategy, settings = self._get_strategy(), _arguments(method, arguments)
         place = f"`{method}` in a callback of `{self._method}`"
-        with peer_errors(strategy.tasks), places.at(place):
-            told = all_gather_object(
-                strategy, "settings", settings, is_last=lambda all_: any(a != all_[0] for a in all_)
-            )
-            if any(one != told[0] for one in told):
-                raise _different(told, strategy.tasks)
+        with peer_errors(self._get_strategy().tasks), places.at(place):
+            settings = settings_of_arguments(method, arguments)
+            self._refuse_different(settings, lambda told: any(one != told[0] for one in told))
 
-    def _writing_twice(self, callbacks):
-        """Returns this process's callbacks that would write to the chief's files."""
+    def _refuse_different(
+        self, settings: Settings, are_different: Callable[[list[Settings]], bool]
+    ) -> None:
+        """Gathers the settings of all processes; raises PeerError if they are different."""
         strategy = self._get_strategy()
-        digests = gather_digests(strategy, files_of(callbacks))
-        is_same = (digests == digests[0]).all(axis=-1)[strategy.process_index]
-        if strategy.is_chief:
-            return []
-        of_kinds = zip(writers(callbacks), is_same, strict=True)
-        return [callback for of_kind, same in of_kinds if same for callback in of_kind]
+        told = all_gather_object(strategy, "settings", settings, is_last=are_different)
+        if are_different(told):
+            lines = differences(told, strategy.tasks.names)
+            raise PeerError(f"the processes' {'; '.join(lines)}")
 
     def _equalize(self):
         """Gives all processes the chief's variables if they differ, with a warning."""
         self._steps = 0
         # Statistics legitimately differ between exchanges.
-        if not _is_local(self._model) or not _is_between_exchanges(self._model):
+        if not _is_between_exchanges(self._model):
             equalize_variables(self._get_strategy(), private.agreed_variables(self._model))
 
 
@@ -218,85 +198,10 @@ def _take_noise(strategy, variables):
             copy.assign(np.reshape(value, shape))
 
 
-def _settings(calls, method, model, arguments):
-    """Returns the settings that must be equal: `{section: {key: value}}`."""
-    compiled = private.compiled_with(model)
-    optimizers = _optimizers(model)
-    # Current rates are variables, taken from the chief.
-    optimizers |= {k: v for k, v in calls.rates(model).items() if _is_rate(k, optimizers.get(k))}
-    return {
-        "models": calls.described(model),
-        "optimizers": optimizers,
-        "losses": _flat({k: compiled.get(k) for k in ("loss", "loss_weights")})
-        | _held(model, keras.losses.Loss),
-        "metrics": _flat({k: compiled.get(k) for k in ("metrics", "weighted_metrics")})
-        | _held(model, keras.metrics.Metric),
-        "arguments of `compile`": _flat({k: compiled.get(k) for k in _COMPILE_OPTIONS}),
-        "callbacks": callback_settings(arguments.get("callbacks")),
-        **_arguments(method, arguments),
-    }
-
-
-def _arguments(method, arguments):
-    given = {name: "given" for name in _GIVEN if arguments.get(name) is not None}
-    compared = _flat({k: arguments[k] for k in _COMPARED if k in arguments})
-    return {f"arguments of `{method}`": given | compared}
-
-
-def _different(settings, tasks):
-    lines = differences(settings, tasks.names)
-    return PeerError(f"the processes' {'; '.join(lines)}")
-
-
-def _optimizers(model):
-    """Returns the options of all optimizers of a model, by key."""
-    main = getattr(model, "optimizer", None)
-    found = flatten(describe(main)) if isinstance(main, keras.optimizers.Optimizer) else {}
-    return found | _held(model, keras.optimizers.Optimizer, but_for=main)
-
-
-def _held(model, kind, but_for=None):
-    """Returns options of a model's attributes of a kind, as from an overridden `compile`."""
-    found = {}
-    for name, value in sorted(vars(model).items()):
-        if isinstance(value, kind) and value is not but_for:
-            found |= flatten(describe(value), name)
-    return found
-
-
-def _flat(description):
-    return flatten(describe(description))
-
-
-def _is_rate(key, value):
-    return key.rpartition(".")[2] == _RATE and isinstance(value, float)
-
-
-def differences(settings: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
-    """Returns one line for each differing section of the processes' `{section: {key: value}}`."""
-    lines = []
-    for section in settings[0]:
-        each = [one[section] for one in settings]
-        keys = set().union(*each)
-        differ = {key for key in keys if len({_shown(one, key) for one in each}) > 1}
-        # A missing object has no options either.
-        different = sorted(key for key in differ if key.rpartition(".")[0] not in differ - {key})
-        first = different[:_MOST_PHRASES]
-        phrases = diff([{k: one[k] for k in first if k in one} for one in each], names)
-        if phrases:
-            more = [f"{len(different) - len(first)} more"] if len(different) > len(first) else []
-            lines.append(f"{section} differ: {', '.join(phrases + more)}")
-    return lines
-
-
-def _shown(section, key):
-    return json.dumps(section[key]) if key in section else None
-
-
-def _is_local(model):
-    return local_steps_optimizer(getattr(model, "optimizer", None)) is not None
+def _local_optimizer(model) -> Any:
+    return local_steps_optimizer(getattr(model, "optimizer", None))
 
 
 def _is_between_exchanges(model):
-    optimizer: Any = local_steps_optimizer(model.optimizer)
-    return optimizer.built and bool(optimizer.steps_since_exchange)
+    local = _local_optimizer(model)
+    return local is not None and local.built and bool(local.steps_since_exchange)

@@ -8,21 +8,20 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-# 128 bits.
 _BYTES = 16
-_WORDS = _BYTES // 4
 
 
 def gather_digests(strategy: tf.distribute.Strategy, digests: Sequence[bytes]) -> np.ndarray:
-    """Gathers equally many digests of all processes: int32 `[processes, digests, 4]`."""
+    """Gathers equally many digests of all processes: an array `[processes, digests]`."""
     words = np.frombuffer(b"".join(digests), np.int32)
     gathered = strategy.extended.process_group.all_gather(tf.constant(words)).numpy()
-    return gathered.reshape(len(gathered), -1, _WORDS)
+    return gathered.view(f"V{_BYTES}")
 
 
 def digest_of(strategy: tf.distribute.Strategy, variable: Any) -> bytes:
     """Returns 16 bytes of SHA-256 of a variable's value, unique if this process's copies differ."""
-    contents = (np.ravel(copy.numpy()).view(np.uint8).data for copy in _copies(strategy, variable))
+    copies = copies_of(strategy, variable)
+    contents = (np.ravel(copy.numpy()).view(np.uint8).data for copy in copies)
     digests = [hashlib.sha256(content).digest()[:_BYTES] for content in contents]
     if len(set(digests)) == 1:
         return digests[0]
@@ -35,7 +34,7 @@ def digest_of_all(digests: Iterable[bytes]) -> bytes:
     return hashlib.sha256(b"".join(digests)).digest()[:_BYTES]
 
 
-def _copies(strategy, variable):
+def copies_of(strategy: tf.distribute.Strategy, variable: Any) -> list[Any]:
     """Returns the variable's distinct copies on the local replicas."""
     value = variable.value if isinstance(variable, keras.Variable) else variable
-    return {id(c): c for c in strategy.experimental_local_results(value)}.values()
+    return [*{id(c): c for c in strategy.experimental_local_results(value)}.values()]

@@ -1,5 +1,6 @@
 """Compares the variables of a cluster's processes, and replaces different ones by the chief's."""
 
+import itertools
 import logging
 from collections.abc import Iterable, Sequence
 
@@ -45,27 +46,23 @@ def equalize_variables(
     if strategy.extended.process_group is None:
         return {}
     digests = [digest_of(strategy, variable) for variable in variables]
-    if not _different(strategy, [digest_of_all(digests)]).any():
+    of_all = gather_digests(strategy, [digest_of_all(digests)])
+    if (of_all == of_all[0]).all():
         return {}
     compare_processes(strategy, "variables", {"number of variables": len(variables)})
-    different = _different(strategy, digests)
+    of_each = gather_digests(strategy, digests)
+    different = of_each != of_each[0]
     found = {
-        task: [_name(v) for v, differs in zip(variables, row, strict=True) if differs]
+        task: [_name(variable) for variable in itertools.compress(variables, row)]
         for task, row in zip(strategy.tasks.names, different, strict=True)
         if row.any()
     }
     where = "; ".join(f"on {task} {_told(names)}" for task, names in found.items())
     chief = strategy.tasks.names[0]
     _logger.warning("variables were not those of %s, which all have now: %s", chief, where)
-    columns = different.any(axis=0)
-    broadcast_variables(strategy, [v for v, any_ in zip(variables, columns, strict=True) if any_])
+    differs = different.any(axis=0)
+    broadcast_variables(strategy, [*itertools.compress(variables, differs)])
     return found
-
-
-def _different(strategy, digests):
-    """Returns bools `[processes, digests]`, True for digests unlike the first process's."""
-    each = gather_digests(strategy, digests)
-    return (each != each[0]).any(axis=-1)
 
 
 def _name(variable):

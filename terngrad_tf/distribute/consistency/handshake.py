@@ -48,12 +48,17 @@ def compare_processes(
         strategy, topic, dict(metadata), is_last=lambda all_: bool(diff(all_, names))
     )
     if different := diff(shared, names):
-        raise PeerError(f"the processes' {topic} differ: {'; '.join(different)}")
+        raise PeerError(f"the processes' {topic} differ: {'; '.join(different.values())}")
 
 
-def diff(metadata: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
-    """Returns phrases on differing entries: "seed is 1 on worker 0, worker 2 but 5 on worker 1"."""
-    phrases = []
+def diff(metadata: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, str]:
+    """Returns phrases on differing entries by key, in order.
+
+    Example:
+    >>> diff([{"seed": 1}, {"seed": 5}, {"seed": 1}], ["worker 0", "worker 1", "worker 2"])
+    {'seed': 'seed is 1 on worker 0, worker 2 but 5 on worker 1'}
+    """
+    phrases = {}
     for key in sorted(set().union(*metadata)):
         holders = {}
         for process, name in zip(metadata, names, strict=True):
@@ -61,9 +66,8 @@ def diff(metadata: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[st
             holders.setdefault(value, []).append(name)
         if len(holders) > 1:
             most_first = sorted(holders.items(), key=lambda item: -len(item[1]))
-            phrases.append(
-                f"{key} is " + " but ".join(f"{v} on {', '.join(n)}" for v, n in most_first)
-            )
+            told = " but ".join(f"{value} on {', '.join(who)}" for value, who in most_first)
+            phrases[key] = f"{key} is {told}"
     return phrases
 
 

@@ -1,13 +1,17 @@
 """Keras' callbacks with which several processes of a machine would write to one file."""
 
 import contextlib
+import itertools
 import os
 import pathlib
 from typing import Any
 
 import keras
+import tensorflow as tf
 
+from terngrad_tf.distribute.consistency.callback_settings import flat_callbacks
 from terngrad_tf.distribute.consistency.descriptions import digest
+from terngrad_tf.distribute.consistency.digests import gather_digests
 
 # {callback: attribute with its path}. Others, and subclasses, may do more than write.
 _WRITERS = {
@@ -19,24 +23,23 @@ _WRITERS = {
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
-def writers(callbacks: Any) -> list[list[Any]]:
-    """Returns `fit`'s callbacks of each kind: a list of lists."""
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks = callbacks.callbacks
-    flat = keras.tree.flatten(callbacks)
-    return [[callback for callback in flat if type(callback) is kind] for kind in _WRITERS]
+def writing_to_files_of_chief(strategy: tf.distribute.Strategy, callbacks: Any) -> list[Any]:
+    """Returns `fit`'s callbacks of this process that would write to the chief's files.
 
-
-def files_of(callbacks: Any) -> list[bytes]:
-    """Returns 16 bytes for the files of each kind, equal if processes write to the same files.
-
-    They differ without such a callback, and between machines or containers.
+    All processes call it. Files differ between machines or containers.
     """
-    found = []
-    for attribute, of_kind in zip(_WRITERS.values(), writers(callbacks), strict=True):
+    flat = flat_callbacks(callbacks)
+    of_kinds = [[callback for callback in flat if type(callback) is kind] for kind in _WRITERS]
+    digests = []
+    for attribute, of_kind in zip(_WRITERS.values(), of_kinds, strict=True):
         places = [_place(getattr(callback, attribute)) for callback in of_kind]
-        found.append(digest(places or [os.getpid(), attribute]))
-    return found
+        # Without such a callback, equal to no other process's.
+        digests.append(digest(places or [os.getpid(), attribute]))
+    of_processes = gather_digests(strategy, digests)
+    if strategy.is_chief:
+        return []
+    are_same = of_processes[strategy.process_index] == of_processes[0]
+    return [callback for of_kind in itertools.compress(of_kinds, are_same) for callback in of_kind]
 
 
 def _place(path):

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from terngrad_tf import checkpoints, distribute, subspace
-from terngrad_tf.distribute.consistency import calls
+from terngrad_tf.distribute.consistency import settings
 from terngrad_tf.distribute.consistency.callback_settings import callback_settings
 from terngrad_tf.distribute.consistency.descriptions import (
     describe,
@@ -210,7 +210,9 @@ class DifferencesTest(tf.test.TestCase):
 
     def test_objects_that_only_one_process_can_describe_differ(self):
         known = {"optimizers": flatten({"class": "SGD", "rate": 0.5})}
-        (line,) = calls.differences([known, {"optimizers": flatten("SGD")}], ["chief", "worker 1"])
+        (line,) = settings.differences(
+            [known, {"optimizers": flatten("SGD")}], ["chief", "worker 1"]
+        )
         self.assertRegex(line, 'optimizers differ: .*missing on chief but "SGD" on worker 1')
 
 
