@@ -1,7 +1,8 @@
 """Training in a replica's own steps, whose changes are exchanged now and then: `DiLoCo`."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import keras
@@ -18,7 +19,7 @@ from terngrad_tf.distribute.local_sgd.outer_updates import OuterUpdates
 from terngrad_tf.distribute.local_sgd.overlap import OverlappedExchange
 from terngrad_tf.distribute.local_sgd.paced_steps import PacedSteps
 from terngrad_tf.distribute.local_sgd.replica_state import ReplicaState
-from terngrad_tf.distribute.local_sgd.schedule import Schedule, StepSchedule
+from terngrad_tf.distribute.local_sgd.schedule import StepSchedule
 from terngrad_tf.distribute.local_sgd.waited_exchange import WaitedExchange
 from terngrad_tf.distribute.steps import local_steps_optimizer as interface
 from terngrad_tf.distribute.steps.contexts import local_updates
@@ -97,7 +98,7 @@ class DiLoCo(interface.LocalStepsOptimizer):
         self._turns: Any = turns  # None if time or a measurement decides
         # Keras places this optimizer's variables in this scope, too.
         self._strategy = tf.distribute.get_strategy()
-        self._schedule = Schedule(self.iterations)
+        self.schedule = interface.Schedule(self.iterations)
         self._views: Any = None
 
     @property
@@ -144,33 +145,34 @@ class DiLoCo(interface.LocalStepsOptimizer):
         if self._turns is None:
             unknown = "ones" if self.sync_seconds else "zeros"
             self._steps_of_round = self._counter((), unknown, "steps_of_round")
-        weights = list(variables)
-        shared = [variable.value for variable in weights]
-        self._groups = Untracked(divide([v.shape.num_elements() for v in shared], self.fragments))
         strategy, inner = self._strategy, self._inner.value
         takes_steps = private.is_own(strategy)
         if takes_steps:
             quantization = private.gradient_ops(strategy).quantization
             self.error_feedback = options.has_error_feedback(self.error_feedback, quantization)
-        with _variables_of_replicas(strategy) if takes_steps else contextlib.nullcontext():
-            own = _zeros_like(shared)
-            copies = _zeros_like(shared) if self.overlap else []
-            counts = [tf.Variable(tf.zeros([3], tf.int64))] if self.sync_seconds else []
-            left = _zeros_like(shared) if self.error_feedback else []
+        shared = [variable.value for variable in variables]
+        self._groups = Untracked(divide([v.shape.num_elements() for v in shared], self.fragments))
+        with _variables_of_replicas(strategy):
+            own = _OwnVariables(
+                weights=_zeros_like(shared),
+                changes=_zeros_like(shared) if self.overlap else [],
+                counts=[tf.Variable(tf.zeros([3], tf.int64))] if self.sync_seconds else [],
+                remainders=_zeros_like(shared) if self.error_feedback else [],
+            )
             if takes_steps:
                 self._views = private.LocalWeights(
-                    shared, own, self.groups, lambda group: self._schedule.is_renewed(group)
+                    shared, own.weights, self.groups, lambda group: self.schedule.is_renewed(group)
                 )
-                with self._views.own_values():
-                    inner.build(variables)
-            else:
+            with self._views.own_values() if takes_steps else contextlib.nullcontext():
                 inner.build(variables)
-        own += [variable.value for variable in inner.variables]
+        of_inner = [variable.value for variable in inner.variables]
         self.replica_state = ReplicaState(
-            strategy, own + copies + counts + left, on_set=lambda: self._schedule.restored()
+            strategy,
+            [*own.weights, *of_inner, *own.changes, *own.counts, *own.remainders],
+            on_set=lambda: self.schedule.restored(),
         )
         if takes_steps:
-            self._schedule = self._make_schedule(weights, copies, counts, left)
+            self.schedule = self._make_schedule(list(variables), own)
             self.claim_weights()
 
     @property
@@ -181,7 +183,7 @@ class DiLoCo(interface.LocalStepsOptimizer):
     def claim_weights(self) -> None:
         """Takes the weights over from another `DiLoCo` that was built for them."""
         self._strategy.extended.add_local_weights(self._views)
-        self._schedule.claimed()
+        self.schedule.claimed()
 
     def apply(
         self, grads: Sequence[Any], trainable_variables: Sequence[keras.Variable] | None = None
@@ -214,7 +216,7 @@ class DiLoCo(interface.LocalStepsOptimizer):
         """
         if self.built and self.steps_since_exchange:
             with places.at("an exchange of local steps"):
-                self._schedule.synchronize()
+                self.schedule.synchronize()
 
     def save_own_variables(self, store: Any) -> None:
         """Saves shared counters and the state of every replica to a `.keras` file."""
@@ -259,24 +261,12 @@ class DiLoCo(interface.LocalStepsOptimizer):
 
         `fit` may end a round early, so these may be fewer than planned.
         """
-        return self._schedule.steps_of_last_round
+        return self.schedule.steps_of_last_round
 
     @property
     def num_own_steps(self) -> int:
         """Steps that the replicas of this process took."""
-        return self._schedule.num_own_steps
-
-    def run_step(self, step: Callable[[], Any], size: int) -> Any:
-        """Runs Keras' step function when the schedule wants; see the base class."""
-        return self._schedule.run_step(step, size)
-
-    def agree_on_logs(self, logs: Any, reduce: Any) -> Any:
-        """Means over processes, as of the last exchange; see the base class."""
-        return self._schedule.agree_on_logs(logs, reduce)
-
-    def logs_of_epoch(self, logs: Any) -> Any:
-        """Means over processes of the last step's logs; see the base class."""
-        return self._schedule.logs_of_epoch(logs)
+        return self.schedule.num_own_steps
 
     def get_config(self) -> dict[str, Any]:
         """Arguments that make an equal optimizer."""
@@ -309,13 +299,13 @@ class DiLoCo(interface.LocalStepsOptimizer):
             shape, initializer, "int64", aggregation="only_first_replica", name=name
         )
 
-    def _make_schedule(self, weights, copies, counts, left):
+    def _make_schedule(self, weights, own):
         """Puts schedule, exchange and selection together; under a `TernGradStrategy`."""
         strategy = self._strategy
         selection = WholeChanges()
         if self.error_feedback:
             op, devices = private.gradient_ops(strategy), strategy.extended.worker_devices
-            selection = ErrorFeedback(op, devices, private.variable_paths(weights), left)
+            selection = ErrorFeedback(op, devices, private.variable_paths(weights), own.remainders)
         exchanges = self._exchanges if self.fragments > 1 else None
         updates = OuterUpdates(
             strategy, self.outer, weights, self.groups, self._views, selection, exchanges
@@ -328,13 +318,13 @@ class DiLoCo(interface.LocalStepsOptimizer):
                 steps=steps,
                 iterations=[self.iterations, self._inner.value.iterations],
                 of_round=self._steps_of_round,
-                counts=counts[0],
+                counts=own.counts[0],
             )
         if self._turns is None:
             return MeasuredSteps(updates, steps, self.iterations, self._steps_of_round)
         exchange = WaitedExchange(updates)
         if self.overlap:
-            exchange = OverlappedExchange(updates, copies, self.alpha)
+            exchange = OverlappedExchange(updates, own.changes, self.alpha)
         return StepSchedule(self._turns, exchange, steps, self.iterations)
 
     def _after_step(self, strategy):
@@ -344,7 +334,24 @@ class DiLoCo(interface.LocalStepsOptimizer):
         self._steps_since_exchange.assign_add(1)
         # An empty batch masks gradients, but weights take part.
         with private.padded_replica(private.NO_PADDING):
-            self._schedule.after_step()
+            self.schedule.after_step()
+
+
+@dataclasses.dataclass(frozen=True)
+class _OwnVariables:
+    """Variables of which each replica has its own, beside the inner optimizer's.
+
+    Attributes:
+        weights: the replicas' weights.
+        changes: changes that travel, with `overlap`.
+        counts: see `PacedSteps`, with `sync_seconds`.
+        remainders: what `ErrorFeedback` keeps.
+    """
+
+    weights: list[tf.Variable]
+    changes: list[tf.Variable]
+    counts: list[tf.Variable]
+    remainders: list[tf.Variable]
 
 
 def local_steps_optimizer(optimizer: keras.optimizers.Optimizer) -> DiLoCo | None:
@@ -355,6 +362,10 @@ def local_steps_optimizer(optimizer: keras.optimizers.Optimizer) -> DiLoCo | Non
 
 @contextlib.contextmanager
 def _variables_of_replicas(strategy) -> Iterator[None]:
+    """Context in which each replica of a `TernGradStrategy` gets variables of its own."""
+    if not private.is_own(strategy):
+        yield
+        return
     with strategy.scope(), strategy.extended.variables_of_replicas():
         yield
 

@@ -63,7 +63,7 @@ class MeasuredSteps(FitSchedule):
     def __init__(
         self, updates: OuterUpdates, steps: Any, iterations: keras.Variable, period: Any
     ) -> None:
-        super().__init__(iterations, steps, 'sync_every="auto"')
+        super().__init__(steps, iterations, 'sync_every="auto"')
         self._updates = updates
         self._period = period
         self._exchange = tf.function(self._exchange_changes, autograph=False)

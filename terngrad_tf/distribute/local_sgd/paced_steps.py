@@ -1,5 +1,6 @@
 """When replicas exchange: after fixed times, in which fast processes step more."""
 
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Sequence
@@ -53,6 +54,25 @@ class Plan:
         return max(1, min(steps, _GROWTH * planned))
 
 
+@dataclasses.dataclass
+class _Round:
+    """This process's part of a round, from one exchange to the next.
+
+    Attributes:
+        planned: own steps.
+        length: steps of `fit`.
+        step: steps of `fit` done.
+        since: time when the clock started, after the round's first step in a new `fit`.
+        timed: own steps since.
+    """
+
+    planned: int
+    length: int
+    step: int
+    since: float | None = None
+    timed: int = 0
+
+
 class PacedSteps(FitSchedule):
     """A schedule by time, in which each process takes as many steps as it has time for.
 
@@ -86,7 +106,7 @@ class PacedSteps(FitSchedule):
         of_round: Any,
         counts: Any,
     ) -> None:
-        super().__init__(iterations[0], steps, "`sync_seconds`")
+        super().__init__(steps, iterations[0], "`sync_seconds`")
         self._plan = Plan(seconds)
         self._updates = updates
         self._counters: list[Any] = [steps, *iterations]
@@ -102,8 +122,7 @@ class PacedSteps(FitSchedule):
 
     def restored(self) -> None:
         """Makes the next step read the variables and start the clock."""
-        self._is_begun = False
-        self._since: float | None = None
+        self._round: _Round | None = None
 
     def after_step(self) -> None:
         """Counts an own step and its examples."""
@@ -119,23 +138,25 @@ class PacedSteps(FitSchedule):
         `step` takes `size` own steps (Keras' `steps_per_execution`), which count as one here. The
         logs are means over all processes as of the last exchange.
         """
-        is_first = not self._is_begun
+        is_first = self._round is None
         if is_first:
-            self._size, self._is_begun = size, True
-            self._read()
-        elif self._since is None:
-            self._since, self._taken = time.monotonic(), 0
-        number = own_steps(self._step, self._planned, self._round)
+            self._size = size
+            self._round = self._next_round()
+        now: Any = self._round
+        if not is_first and now.since is None:
+            now.since, now.timed = time.monotonic(), 0
+        number = own_steps(now.step, now.planned, now.length)
         # `fit` needs logs of the first call.
         number = max(1, number) if is_first else number
-        self._take(step, number)
-        self._step += 1
-        self._taken += number
-        self._values = [value + size for value in self._values]
+        with self._updates.strategy.extended.message_guard.refusing(_NO_MESSAGES):
+            for _ in range(number):
+                self._latest = self._run(step)
+        now.step += 1
+        now.timed += number
         if number != 1:
-            for counter, value in zip(self._counters, self._values, strict=True):
-                counter.assign(value)
-        is_due = self._step >= self._round
+            for counter in self._counters:
+                counter.assign_add(size * (1 - number))
+        is_due = now.step >= now.length
         if is_due:
             self.synchronize()
         return self._agreed(self._latest, is_due or is_first)
@@ -145,30 +166,24 @@ class PacedSteps(FitSchedule):
         counts_of_replicas = private.local_tensors(self._counts)
         # Waits for the queued steps of a GPU.
         found = [counts.numpy() for counts in counts_of_replicas]
-        if self._since is not None:
-            self._plan.add(self._taken, time.monotonic() - self._since)
+        if self._round is not None and self._round.since is not None:
+            self._plan.add(self._round.timed, time.monotonic() - self._round.since)
         planned = self._plan.after(max(1, int(found[0][0])))
         for counts, (_, examples, total) in zip(counts_of_replicas, found, strict=True):
             counts.assign([planned, examples, total])
         self.steps_of_last_round = int(self._steps.numpy())
         with self._updates.strategy.scope():
             self._exchange()
-        self._since = None
-        if self._is_begun:
-            self._read()
+        if self._round is not None:
+            self._round = self._next_round()
 
-    def _take(self, step, number):
-        with self._updates.strategy.extended.message_guard.refusing(_NO_MESSAGES):
-            for _ in range(number):
-                self._latest = self._run(step)
-
-    def _read(self):
+    def _next_round(self):
         planned, _, _ = private.local_tensors(self._counts)[0].numpy()
-        self._planned = max(1, int(planned))
-        self._round = max(1, int(self._of_round.numpy()))
-        self._step = int(self._steps.numpy()) // self._size
-        self._values = [int(counter.numpy()) for counter in self._counters]
-        self._taken = 0
+        return _Round(
+            planned=max(1, int(planned)),
+            length=max(1, int(self._of_round.numpy())),
+            step=int(self._steps.numpy()) // self._size,
+        )
 
     def _agree_and_exchange(self):
         strategy = self._updates.strategy

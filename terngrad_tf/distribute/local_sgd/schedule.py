@@ -1,4 +1,8 @@
-"""When replicas exchange: within steps of fixed numbers, or between steps."""
+"""When replicas exchange: after fixed numbers of steps, or between the steps of `fit`.
+
+`StepSchedule` exchanges after fixed numbers of steps, `MeasuredSteps` after a measured number,
+`PacedSteps` after fixed times.
+"""
 
 import functools
 from collections.abc import Callable
@@ -10,54 +14,7 @@ import tensorflow as tf
 from terngrad_tf.distribute.local_sgd.fragments import Turns
 from terngrad_tf.distribute.local_sgd.kept_logs import KeptLogs
 from terngrad_tf.distribute.local_sgd.waited_exchange import WaitedExchange
-
-
-class Schedule:
-    """When replicas exchange: never, as in a model that was loaded without a strategy.
-
-    `StepSchedule` exchanges after fixed numbers of steps, `MeasuredSteps` after a measured number,
-    `PacedSteps` after fixed times. Each step raises `iterations` by 1.
-
-    Attributes:
-        steps_of_last_round: steps of `fit` before the last exchange of `PacedSteps`; 0 before one.
-    """
-
-    def __init__(self, iterations: keras.Variable) -> None:
-        self._iterations: Any = iterations
-        self.steps_of_last_round = 0
-
-    @property
-    def num_own_steps(self) -> int:
-        """Steps of this process's replicas."""
-        return int(self._iterations.numpy())
-
-    def after_step(self) -> None:
-        """Adds the exchanges to a step, after its updates; in cross-replica context."""
-
-    def is_renewed(self, group: int) -> tf.Tensor:
-        """True if replicas take a group's shared values before the next step."""
-        raise NotImplementedError
-
-    def synchronize(self) -> None:
-        """Exchanges, outside of a step, the changes since the last exchange."""
-
-    def run_step(self, step: Callable[[], Any], size: int) -> Any:
-        """Runs Keras' function, which takes `size` steps; returns logs."""
-        return step()
-
-    def agree_on_logs(self, logs: Any, reduce: Callable[[Any], Any]) -> Any:
-        """Logs of a step that are the same on all processes."""
-        return logs
-
-    def logs_of_epoch(self, logs: Any) -> Any:
-        """Means over processes of the last step's logs, at an epoch's end."""
-        return logs
-
-    def claimed(self) -> None:
-        """Called when the optimizer claims its weights; others may have run."""
-
-    def restored(self) -> None:
-        """Called before the replicas' state is set to saved values."""
+from terngrad_tf.distribute.steps.local_steps_optimizer import Schedule
 
 
 class FitSchedule(Schedule):
@@ -66,7 +23,7 @@ class FitSchedule(Schedule):
     `steps` is the variable of steps since the last exchange, `option` the option of `DiLoCo`.
     """
 
-    def __init__(self, iterations: keras.Variable, steps: Any, option: str) -> None:
+    def __init__(self, steps: Any, iterations: keras.Variable, option: str) -> None:
         super().__init__(iterations)
         self._steps = steps
         self._option = option

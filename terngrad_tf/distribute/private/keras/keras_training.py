@@ -148,7 +148,7 @@ def _in_step(stock, self, force=False):
                 if kind == "predict":
                     return step()
                 steps = self.steps_per_execution
-                logs = step() if local is None else local.run_step(step, steps)
+                logs = step() if local is None else local.schedule.run_step(step, steps)
                 return note_logs(self, kind, logs)
             except (KeyboardInterrupt, RuntimeError) as error:
                 if not own or not is_interrupt(error):
@@ -224,7 +224,7 @@ def _reduce_over_processes(stock, values, strategy, reduction):
         return tf.nest.map_structure(functools.partial(gather_rows, strategy), values)
     values, optimizer = stock(values, strategy, reduction), optimizer_of_local_step()
     mean = functools.partial(_mean_over_processes, group=group)
-    return mean(values) if optimizer is None else optimizer.agree_on_logs(values, mean)
+    return mean(values) if optimizer is None else optimizer.schedule.agree_on_logs(values, mean)
 
 
 def _concat_sparse(value):

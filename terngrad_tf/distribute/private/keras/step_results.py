@@ -266,7 +266,7 @@ def _metrics_of_all_replicas(stock, self, logs):
     kinds = [kind for kind, last in _last_logs.get(self, {}).items() if last is logs]
     local = local_steps_optimizer(getattr(self, "optimizer", None))
     if local is not None and "train" in kinds:
-        logs = local.logs_of_epoch(logs)
+        logs = local.schedule.logs_of_epoch(logs)
     found = stock(self, logs)
     if found is not logs or not isinstance(logs, dict):
         return found
