@@ -25,7 +25,7 @@ def build_optimizers(
         check_same(own, description, arrays, (keys.MODEL,), "model")
     except ValueError:
         names = held.layers_not_built(model)
-        has_fewer = len(own) < sum(kind_of(key) == keys.MODEL for key, *_ in description.layout)
+        has_fewer = len(own) < sum(kind_of(key) == keys.MODEL for key in description.paths)
         if not names or not has_fewer:
             raise
         raise ValueError(

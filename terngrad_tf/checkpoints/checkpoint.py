@@ -8,7 +8,6 @@ import os
 import pathlib
 import sys
 import tempfile
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -17,7 +16,7 @@ from terngrad_tf.checkpoints import files
 from terngrad_tf.checkpoints.best import Best
 from terngrad_tf.checkpoints.building import build_optimizers
 from terngrad_tf.checkpoints.comparison import warn_of_other_options
-from terngrad_tf.checkpoints.files import Position
+from terngrad_tf.checkpoints.files import Description, Position
 from terngrad_tf.checkpoints.keys import renumbered
 from terngrad_tf.checkpoints.newest import newest_of, newest_of_all
 from terngrad_tf.checkpoints.sole_writer import SoleWriter
@@ -28,14 +27,13 @@ from terngrad_tf.distribute import (
     Membership,
     NewcomersError,
     StepAgreement,
-    TernGradStrategy,
     all_gather_object,
     private,
     propagate_errors,
     run_on_all,
 )
 from terngrad_tf.distribute.communication.notices import tell
-from terngrad_tf.distribute.communication.peers import report_end
+from terngrad_tf.distribute.communication.peers import Tasks, report_end
 
 _STOP, _TAKE_IN = "stop", "take_in"
 
@@ -183,11 +181,10 @@ class Checkpoint(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Restores the model from the newest checkpoint."""
         self._strategy: Any = self.model.distribute_strategy
-        self._is_own = isinstance(self._strategy, TernGradStrategy)
-        place = self._strategy.process_index if self._is_own else 0
-        self._is_chief = not place
-        self._saves = place <= self.num_copies
-        self._all("the folder of checkpoints", self._prepare)
+        self._tasks: Tasks | None = getattr(self._strategy, "tasks", None)
+        index = 0 if self._tasks is None else self._tasks.index
+        self._is_chief, self._saves = index == 0, index <= self.num_copies
+        run_on_all(self._strategy, "the folder of checkpoints", self._prepare)
         self._state = None
         self._position = Position(0, first_epoch=None)
         self._saved_step = self._tried_step = 0
@@ -196,35 +193,9 @@ class Checkpoint(keras.callbacks.Callback):
         num_copies = 0 if self._membership is not None else self.num_copies
         found = newest_of_all(self._strategy, self._folder, num_copies)
         if found is not None:
-            description, arrays = found
-            ordered = {}
-            self._all("checkpoint", lambda: ordered.update(self._check(description, arrays)))
-            self._model_state().restore(ordered)
-            self._position = position = description.position
-            self._saved_step = self._tried_step = position.step
-            if self._membership is not None:
-                with propagate_errors(self._strategy.tasks):
-                    if self._saves:
-                        self._copy_start(description, arrays)
-            private.resume_fit(
-                self.model,
-                position.epoch,
-                max(0, position.epoch - (position.first_epoch or 0)),
-                position.batch,
-                position.batches_of_epoch,
-                position.steps_per_execution,
-                self.skip_data,
-            )
-            if self._is_chief:
-                warn_of_other_options(self._model_state().layers, description)
-                _warn_of_other_steps(description, self.params.get("steps"))
-                _warn_of_no_epochs(description, self.params.get("epochs"))
-            if self._is_chief and self.params.get("verbose"):
-                tell(
-                    f"Going on from {description.path}: epoch {position.epoch + 1}, batch"
-                    f" {position.batch}"
-                )
-        self._best.begin(self._gather("best checkpoint", self._best.known()))
+            self._resume(*found)
+        known = all_gather_object(self._strategy, "best checkpoint", self._best.known())
+        self._best.begin(known)
         self._begin_to_listen()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -233,9 +204,14 @@ class Checkpoint(keras.callbacks.Callback):
         before = self._position
         batch = before.batch if epoch == before.epoch else 0
         first = epoch if before.first_epoch is None else before.first_epoch
-        at_once = self.model.steps_per_execution
-        began = {"epoch": epoch, "batch": batch, "first_epoch": first}
-        self._position = dataclasses.replace(before, **began, steps_per_execution=at_once)
+        self._position = dataclasses.replace(
+            before,
+            epoch=epoch,
+            batch=batch,
+            steps=self.params.get("steps"),
+            first_epoch=first,
+            steps_per_execution=self.model.steps_per_execution,
+        )
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Saves if a checkpoint is due or a process was asked to stop."""
@@ -267,7 +243,8 @@ class Checkpoint(keras.callbacks.Callback):
         is_last = epoch + 1 == self.params.get("epochs")
         if not is_last:
             # All save together; a callback may log the value on the chief alone.
-            found = self._gather("end of an epoch", [improves, bool(self.model.stop_training)])
+            own = [improves, bool(self.model.stop_training)]
+            found = all_gather_object(self._strategy, "end of an epoch", own)
             improves, is_last = (any(told) for told in zip(*found, strict=True))
         if improves or self.save_freq == "epoch" or is_last:
             self._save(values)
@@ -298,7 +275,42 @@ class Checkpoint(keras.callbacks.Callback):
                 f" folder={str(self._folder)!r} ({error.strerror})"
             ) from error
 
+    def _resume(self, description, arrays):
+        position, ordered = description.position, {}
+        run_on_all(
+            self._strategy,
+            "checkpoint",
+            lambda: ordered.update(self._check(description, arrays)),
+        )
+        self._model_state().restore(ordered)
+        self._position = position
+        self._saved_step = self._tried_step = position.step
+        if self._membership is not None:
+            with propagate_errors(self._tasks):
+                if self._saves:
+                    self._copy_start(description, arrays)
+        private.resume_fit(
+            self.model,
+            position.epoch,
+            max(0, position.epoch - (position.first_epoch or 0)),
+            position.batch,
+            position.batches_of_epoch,
+            position.steps_per_execution,
+            self.skip_data,
+        )
+        if not self._is_chief:
+            return
+        warn_of_other_options(self._model_state().layers, description)
+        _warn_of_other_steps(description, self.params.get("steps"))
+        _warn_of_no_epochs(description, self.params.get("epochs"))
+        if self.params.get("verbose"):
+            tell(
+                f"Going on from {description.path}: epoch {position.epoch + 1}, batch"
+                f" {position.batch}"
+            )
+
     def _check(self, description, arrays):
+        """Returns the arrays by the keys of the model, which they fit."""
         description, arrays = renumbered(self.model, description, arrays)
         build_optimizers(self.model, description, arrays)
         self._model_state().check(description, arrays)
@@ -317,55 +329,56 @@ class Checkpoint(keras.callbacks.Callback):
         found = [one for one in files.find(self._folder) if one <= path]
         files.remove_all_but(self._folder, found)
         if description.path != path:  # it came from the chief; a file there is damaged or another
-            paths = {key: name for key, name, _ in description.layout}
-            described = description.model, description.trained
-            self._write(path, arrays, paths, description.logs, *described)
+            self._write(dataclasses.replace(description, path=path), arrays)
             self._writer.wrote(path)
         self._membership.saved(step)
 
     def _save(self, values):
-        if self._position.step == self._saved_step and not values:
+        step = self._position.step
+        if step == self._saved_step and not values:
             return
-        self._tried_step = self._position.step
+        self._tried_step = step
         state = self._model_state()
-        path = state.not_finite()
+        variable = state.not_finite()
         if state.has_own:
             # Statistics of processes differ between exchanges; all save together.
-            path = next(filter(None, self._gather("non-finite variable", path)), None)
-        if path is not None:
-            _logger.warning("not saved at step %d: %s is not finite", self._position.step, path)
+            found = all_gather_object(self._strategy, "non-finite variable", variable)
+            variable = next(filter(None, found), None)
+        if variable is not None:
+            _logger.warning("not saved at step %d: %s is not finite", step, variable)
             return
-        self._saved_step = self._position.step
-        with propagate_errors(self._strategy.tasks if self._is_own else None):
+        self._saved_step = step
+        with propagate_errors(self._tasks):
             collected = state.collect(self._saves)
-            if collected is not None:
-                path = files.path_of(self._folder, self._position.step)
-                # Copies may share a folder.
-                self._writer.check([path] if self.num_copies else [])
-                self._writer.remove_unfinished()
-                self._write(path, *collected, values, state.layers, state.trained)
-                # Later ones are damaged, or this run would have begun there.
-                newest = [one for one in files.find(self._folder) if one <= path][-self.keep :]
-                best = self._best.path() if self.monitor else None
-                files.remove_all_but(self._folder, [*newest, *([best] if best else [])])
-                self._writer.wrote(path)
-                if self._membership is not None:
-                    self._membership.saved(self._position.step)
+            if collected is None:
+                return
+            arrays, paths = collected
+            path = files.path_of(self._folder, step)
+            # Copies may share a folder.
+            self._writer.check([path] if self.num_copies else [])
+            self._writer.remove_unfinished()
+            described = {"model": state.layers, "trained": state.trained}
+            self._write(Description(path, self._position, paths, values, **described), arrays)
+            # Later ones are damaged, or this run would have begun there.
+            newest = [one for one in files.find(self._folder) if one <= path][-self.keep :]
+            best = self._best.path() if self.monitor else None
+            files.remove_all_but(self._folder, [*newest, *([best] if best else [])])
+            self._writer.wrote(path)
+            if self._membership is not None:
+                self._membership.saved(step)
 
-    def _write(self, path, arrays, paths, values, *described):
+    def _write(self, description, arrays):
         try:
-            position = dataclasses.replace(self._position, steps=self.params.get("steps"))
-            files.write(path, arrays, paths, position, values, *described)
+            files.write(description, arrays)
         except OSError as error:
             why = f"the checkpoint cannot be written: {error.strerror}"
-            raise OSError(error.errno, why, str(path)) from error
+            raise OSError(error.errno, why, str(description.path)) from error
 
     def _begin_to_listen(self):
         private.exit_after_fit(self.model, self._stack)
         self._calls = 0
-        strategy = self._strategy
-        tasks = strategy.tasks if self._is_own else None
-        self._agreement = self._stack.enter_context(StepAgreement(strategy, 0))
+        tasks = self._tasks
+        self._agreement = self._stack.enter_context(StepAgreement(self._strategy, 0))
         self._newcomers = lambda: ""
         if self._membership is not None:
             self._newcomers = self._stack.enter_context(self._membership.watch())
@@ -380,8 +393,7 @@ class Checkpoint(keras.callbacks.Callback):
     def _stop(self, asking):
         self._last_step_ended()
         self._save({})
-        tasks = self._strategy.tasks if self._is_own else None
-        who = "" if tasks is None else tasks.describe(asking)
+        who = "" if self._tasks is None else self._tasks.describe(asking)
         error = preemption.PreemptedError(who, self._position.step, self._saved_step)
         self._end(error)
         program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
@@ -404,18 +416,7 @@ class Checkpoint(keras.callbacks.Callback):
     def _end(self, error):
         self._stack.__exit__(type(error), error, None)
         # The first process to end must not lose the others' messages.
-        self._gather("end", "ended", is_last=lambda values: True)
-
-    def _all(self, topic: str, function: Callable[[], None]) -> None:
-        if self._is_own:
-            run_on_all(self._strategy, topic, function)
-        else:
-            function()
-
-    def _gather(self, topic: str, value: Any, **options: Any) -> list[Any]:
-        if self._is_own:
-            return all_gather_object(self._strategy, topic, value, **options)
-        return [value]
+        all_gather_object(self._strategy, "end", "ended", is_last=lambda values: True)
 
 
 def _warn_of_other_steps(description, steps):

@@ -45,8 +45,8 @@ def check_same(
         what: what a checkpoint of other variables is of.
     """
     here = {key: (v.path, _shape(v.variable, arrays.get(key))) for key, v in variables.items()}
-    layout = {key: path for key, path, _ in description.layout if kind_of(key) in kinds}
-    there = {key: (path, arrays[key].shape) for key, path in layout.items()}
+    saved = {key: path for key, path in description.paths.items() if kind_of(key) in kinds}
+    there = {key: (path, arrays[key].shape) for key, path in saved.items()}
     for key in [*here, *there]:
         one, other = there.get(key), here.get(key)
         if _comparable(key, one) != _comparable(key, other):

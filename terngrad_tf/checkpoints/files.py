@@ -55,19 +55,20 @@ class Description:
     """The metadata of a checkpoint.
 
     Attributes:
-        layout: (key, path of the variable, dtype) of each array.
+        paths: paths of the variables by the keys of their arrays.
         logs: logs of the epoch that ended with the checkpoint.
-        checksum: SHA-256.
-        model: description of the model's layers, or None if it is not known.
+        checksum: SHA-256; "" before it is written.
+        model: description of the model's layers by values that JSON can hold, or None if it is not
+            known.
         trained: for each optimizer the keys of the weights that it trains, None for unknown ones;
             None in place of the list if it is not built. None in older files.
     """
 
     path: pathlib.Path
     position: Position
-    layout: tuple[tuple[str, str, str], ...]
+    paths: dict[str, str]
     logs: dict[str, float]
-    checksum: str
+    checksum: str = ""
     model: Any = None
     trained: list[list[str | None] | None] | None = None
 
@@ -85,33 +86,23 @@ def path_of(folder: PathLike, step: int) -> pathlib.Path:
     return pathlib.Path(folder) / f"checkpoint-{step:010d}.safetensors"
 
 
-def write(
-    path: pathlib.Path,
-    arrays: Mapping[str, np.ndarray],
-    paths: Mapping[str, str],
-    position: Position,
-    logs: Mapping[str, float],
-    model: Any = None,
-    trained: list[list[str | None] | None] | None = None,
-) -> None:
-    """Writes arrays and their variables' paths, both by key, to a temporary file and renames it.
-
-    `model` describes the model's layers by values that JSON can hold, `trained` is as in
-    `Description`. Default: not known.
-    """
+def write(description: Description, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes arrays by key to a temporary file, and renames it to the description's path."""
     stored = {key: _as_stored(array) for key, array in arrays.items()}
-    layout = [[key, paths[key], arrays[key].dtype.name] for key in arrays]
+    layout = [[key, description.paths[key], array.dtype.name] for key, array in arrays.items()]
     metadata = {
         "format": _FORMAT,
-        "position": json.dumps(dataclasses.asdict(position)),
+        "position": json.dumps(dataclasses.asdict(description.position)),
         "layout": json.dumps(layout),
-        "logs": json.dumps(dict(logs)),
+        "logs": json.dumps(description.logs),
     }
-    if model is not None and len(described_model := json.dumps(model)) <= _MOST_OF_MODEL:
-        metadata["model"] = described_model
-    if trained is not None:
-        metadata["trained"] = json.dumps(trained)
-    write_tensors(path, stored, metadata | {"sha256": _checksum(stored, metadata)})
+    model = json.dumps(description.model)
+    if description.model is not None and len(model) <= _MOST_OF_MODEL:
+        metadata["model"] = model
+    if description.trained is not None:
+        metadata["trained"] = json.dumps(description.trained)
+    metadata["sha256"] = _checksum(stored, metadata)
+    write_tensors(description.path, stored, metadata)
 
 
 def describe(path: pathlib.Path) -> Description:
@@ -128,27 +119,22 @@ def read(path: pathlib.Path) -> tuple[Description, dict[str, np.ndarray], bytes]
     """
     with open_regular(path) as file:
         content = file.read()
-    description = describe(path)
-    return description, decode(description, content), content
+    return *parse(path, content), content
 
 
-def decode(description: Description, content: bytes) -> dict[str, np.ndarray]:
-    """Returns the arrays in a file's content; raises ValueError if damaged."""
-    path = description.path
+def parse(path: pathlib.Path, content: bytes) -> tuple[Description, dict[str, np.ndarray]]:
+    """Returns the description and the arrays in the content of a file; as `read`."""
     try:
         stored = safetensors.numpy.load(content)
+        metadata = _metadata(content)
     except (safetensors.SafetensorError, KeyError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
-    if _checksum(stored, _metadata(content)) != description.checksum:
+    description = _description(path, metadata)
+    if _checksum(stored, metadata) != description.checksum:
         raise ValueError(f"{path} is damaged: its checksum is not that of its content")
-    if sorted(stored) != sorted(key for key, *_ in description.layout):
+    if stored.keys() != description.paths.keys():
         raise ValueError(f"{path} is damaged: it holds other arrays than it says")
-    return {key: stored[key].view(_dtype(dtype)) for key, _, dtype in description.layout}
-
-
-def described(path: pathlib.Path, content: bytes) -> Description:
-    """Returns the description in content that another process sent; errors name `path`."""
-    return _description(path, _metadata(content))
+    return description, {key: stored[key].view(dtype) for key, _, dtype in _layout(metadata)}
 
 
 def remove_all_but(folder: PathLike, kept: Sequence[pathlib.Path]) -> None:
@@ -186,17 +172,25 @@ def _description(path, metadata):
         known = position.step, position.epoch, position.batch, position.first_epoch
         if not all(map(_is_count, dataclasses.astuple(position))) or None in known:
             raise ValueError(f"its position is {position}")
-        entries = strict_json.parse_json(metadata["layout"])
-        layout = tuple((str(key), str(name), str(dtype)) for key, name, dtype in entries)
-        for *_, dtype in layout:
-            _dtype(dtype)
         logs = strict_json.parse_json(metadata["logs"])
-        logs = {str(name): float(value) for name, value in logs.items()}
-        described = _model(metadata), _trained(metadata)
-        return Description(path, position, layout, logs, metadata["sha256"], *described)
+        return Description(
+            path,
+            position,
+            {key: name for key, name, _ in _layout(metadata)},
+            {str(name): float(value) for name, value in logs.items()},
+            metadata["sha256"],
+            _model(metadata),
+            _trained(metadata),
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else error
         raise ValueError(f"{path} is no checkpoint of `terngrad_tf.Checkpoint`: {why}") from error
+
+
+def _layout(metadata):
+    """Returns (key, path of the variable, dtype) of each array."""
+    layout = strict_json.parse_json(metadata["layout"])
+    return [(str(k), str(path), tf.as_dtype(str(d)).as_numpy_dtype) for k, path, d in layout]
 
 
 def _model(metadata):
@@ -237,7 +231,3 @@ def _as_stored(array):
     array = np.ascontiguousarray(array).reshape(array.shape)
     is_plain = array.dtype.kind in "biuf"
     return array if is_plain else array.view(_STORED[array.dtype.itemsize])
-
-
-def _dtype(name):
-    return tf.as_dtype(name).as_numpy_dtype

@@ -42,8 +42,8 @@ def renumbered(
     saved = {key for key in arrays if kind_of(key) == MODEL}
     if description.trained is not None or saved != set(names):
         return description, dict(arrays)
-    layout = tuple((names.get(key, key), *rest) for key, *rest in description.layout)
-    description = dataclasses.replace(description, layout=layout)
+    paths = {names.get(key, key): path for key, path in description.paths.items()}
+    description = dataclasses.replace(description, paths=paths)
     return description, {names.get(key, key): array for key, array in arrays.items()}
 
 

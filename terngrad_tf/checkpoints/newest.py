@@ -75,6 +75,5 @@ def newest_of_all(strategy: Any, folder: pathlib.Path, num_copies: int) -> _Foun
         content = found[2] if is_source else bytes(size)
         content = broadcast_bytes(strategy, content, source)
         if found is None or found[0].checksum != checksum:
-            description = files.described(folder, content)
-            return description, files.decode(description, content)
+            return files.parse(folder, content)
     return found[:2]

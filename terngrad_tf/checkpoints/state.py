@@ -40,29 +40,34 @@ class ModelState:
     def __init__(self, model: keras.Model) -> None:
         self.layers = describe_model(model)
         self._model = model
-        self._strategy = strategy = model.distribute_strategy
-        optimizers, variables = held.optimizers_of(model), held.variables_of(model)
+        self._strategy: Any = model.distribute_strategy
+        self._ids = keys.ids(model)
+        self._optimizers = optimizers = held.optimizers_of(model)
+        self._has_warned = False
         found = [v.value for one in optimizers.values() for v in private.accumulators_of(one)]
         # Those of a `MultiOptimizer` are of its parts, too.
-        sums = list({id(v): v for v in found}.values())
-        self._shared = keys.weights(model) | keys.of_optimizers(optimizers, model, sums)
+        accumulators = [*{id(v): v for v in found}.values()]
+        self._shared = keys.weights(model) | keys.of_optimizers(optimizers, model, accumulators)
         self.trained = [keys.trained_by(one, self._shared) for one in optimizers.values()]
-        self._own: dict[str, ReplicaState] = {}
         found = map(local_steps_optimizer, optimizers.values())
         self._local = {id(one): one for one in found if one is not None and one.built}
+        self._own = self._states_of_replicas(accumulators)
+
+    def _states_of_replicas(self, accumulators):
+        """Returns the states of variables of which each replica has its own, by kinds of keys."""
+        states = {}
         for number, local in enumerate(self._local.values()):
-            local_state.keep_statistics(local, model)
-            self._own[keys.REPLICAS + (f"_{number}" if number else "")] = local.replica_state
-        own = [variable for variable in variables.values() if not keys.is_shared(variable)]
-        sums += [v for v in own if v.aggregation == tf.VariableAggregation.SUM]
-        own = [v for v in own if v.aggregation != tf.VariableAggregation.SUM]
-        own += held.generator_states_of(model).values()
-        for kind, of_replicas in ((keys.SUMS, sums), (keys.OWN, own)):
+            local_state.keep_statistics(local, self._model)
+            states[keys.REPLICAS + (f"_{number}" if number else "")] = local.replica_state
+        variables = held.variables_of(self._model).values()
+        own = [variable for variable in variables if not keys.is_shared(variable)]
+        sums = [v for v in own if v.aggregation == tf.VariableAggregation.SUM]
+        others = [v for v in own if v.aggregation != tf.VariableAggregation.SUM]
+        others += held.generator_states_of(self._model).values()
+        for kind, of_replicas in ((keys.SUMS, [*accumulators, *sums]), (keys.OWN, others)):
             if of_replicas:
-                self._own[kind] = ReplicaState(strategy, of_replicas)
-        self._ids = keys.ids(model)
-        self._optimizers = optimizers
-        self._has_warned = False
+                states[kind] = ReplicaState(self._strategy, of_replicas)
+        return states
 
     @property
     def is_current(self) -> bool:

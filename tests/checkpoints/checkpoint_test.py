@@ -1,6 +1,7 @@
 """Stopped and resumed training ends with the same bits as uninterrupted training."""
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import resource
@@ -440,10 +441,10 @@ class FolderTest(tf.test.TestCase):
         (path,) = files.find(self.folder)
         description, arrays, _ = files.read(path)
         old = {k: v for k, v in arrays.items() if k.startswith("optimizer.")}
-        paths = {key: name for key, name, _ in description.layout}
+        paths = dict(description.paths)
         for number, v in enumerate(model.trainable_variables + model.non_trainable_variables):
             old[f"model.{number}"], paths[f"model.{number}"] = v.numpy(), v.path
-        files.write(path, old, paths, description.position, {}, description.model)
+        files.write(dataclasses.replace(description, paths=paths, trained=None), old)
         with self.assertLogs("terngrad_tf", "WARNING") as logs:
             other = self.adversaries(epochs=1)
         for one, two in zip(model.variables, other.variables, strict=True):
@@ -479,9 +480,8 @@ class FolderTest(tf.test.TestCase):
         self.resume()
         (path,) = files.find(self.folder)
         description, arrays, _ = files.read(path)
-        paths = {key: name for key, name, _ in description.layout}
         for model in (None, "x" * 2**22, "\ud800"):  # of older files; too long; not Unicode
-            files.write(path, arrays, paths, description.position, {}, model)
+            files.write(dataclasses.replace(description, model=model, trained=None), arrays)
             self.assertIsNone(files.describe(path).model)
         with self.assertNoLogs("terngrad_tf", "WARNING"):
             self.resume()
@@ -599,7 +599,8 @@ class FolderTest(tf.test.TestCase):
         }
         self.folder.mkdir()
         path = files.path_of(self.folder, 7)
-        files.write(path, arrays, dict.fromkeys(arrays, "x"), files.Position(7), {"loss": 0.5})
+        paths = dict.fromkeys(arrays, "x")
+        files.write(files.Description(path, files.Position(7), paths, {"loss": 0.5}), arrays)
         description, read, _ = files.read(path)
         self.assertEqual(description.logs, {"loss": 0.5})
         for name, array in arrays.items():
@@ -616,7 +617,7 @@ class FolderTest(tf.test.TestCase):
         self.folder.mkdir()
         paths = [files.path_of(self.folder, step) for step in (5, 10, 15)]
         for path in paths:
-            files.write(path, {}, {}, files.Position(5), {})
+            files.write(files.Description(path, files.Position(5), {}, {}), {})
         with mock.patch.object(files, "sync", sync):
             files.remove_all_but(self.folder, paths)
             files.remove_all_but(self.folder, paths[1:])

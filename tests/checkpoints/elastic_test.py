@@ -93,8 +93,8 @@ class GivenUpTest(tf.test.TestCase):
         # Worker 1 went on alone to step 500, and the next generation from step 20, without it.
         description, arrays, _ = files.read(files.path_of(root / "1", 20))
         position = dataclasses.replace(description.position, step=500, epoch=50)
-        paths = {key: path for key, path, _ in description.layout}
-        files.write(files.path_of(root / "1", 500), arrays, paths, position, {}, description.model)
+        path = files.path_of(root / "1", 500)
+        files.write(dataclasses.replace(description, path=path, position=position), arrays)
         files.path_of(root / "1", 20).write_bytes(b"damaged")
         record = root / "0" / ".members-0.json"
         content = json.loads(record.read_text())

@@ -42,7 +42,7 @@ def all_gather_object(
     [7]
 
     Args:
-        strategy: a `TernGradStrategy`.
+        strategy: a `TernGradStrategy`; other strategies have one process.
         topic: str, name of the shared value, for errors.
         value: a value that JSON can hold.
         is_last: function of the list of values that returns True if this process may end now; the
@@ -55,7 +55,7 @@ def all_gather_object(
     Raises:
         PeerError: a process ended, or did not come to this point in time.
     """
-    tasks = strategy.tasks
+    tasks = getattr(strategy, "tasks", None)
     if tasks is None or len(tasks.names) == 1:
         return [value]
     key = f"terngrad_tf/shared/{next(_exchanges)}"
@@ -89,7 +89,7 @@ def run_on_all(
     [1797]
 
     Args:
-        strategy: a `TernGradStrategy`.
+        strategy: a `TernGradStrategy`; other strategies have one process.
         topic: str, name of the work, for errors.
         function: function without arguments; JSON must be able to hold its result.
         timeout: as in `all_gather_object`.
@@ -102,7 +102,7 @@ def run_on_all(
         PeerError: the function failed on another process, named with the reason; or as in
             `all_gather_object`.
     """
-    tasks = strategy.tasks
+    tasks = getattr(strategy, "tasks", None)
     if tasks is None:
         return [function()]
     outcome, own_error = {}, None
