@@ -18,7 +18,7 @@ from terngrad_tf.checkpoints.building import build_optimizers
 from terngrad_tf.checkpoints.comparison import warn_of_other_options
 from terngrad_tf.checkpoints.files import Description, Position
 from terngrad_tf.checkpoints.keys import renumbered
-from terngrad_tf.checkpoints.newest import newest_of, newest_of_all
+from terngrad_tf.checkpoints.newest import newest_beside, newest_of, newest_of_all
 from terngrad_tf.checkpoints.sole_writer import SoleWriter
 from terngrad_tf.checkpoints.state import ModelState, load_weights
 from terngrad_tf.common import messages, preemption
@@ -175,7 +175,13 @@ class Checkpoint(keras.callbacks.Callback):
         path = path or (self.best if self.monitor else None) or self.latest
         if path is None:
             raise FileNotFoundError(f"{self._folder} holds no checkpoint")
-        description, arrays, _ = files.read(pathlib.Path(path))
+        path = pathlib.Path(path)
+        try:
+            description, arrays, _ = files.read(path)
+        except ValueError as error:
+            if (other := newest_beside(path)) is None:
+                raise
+            raise ValueError(f"{error}; give an intact `path`, such as {other}") from error
         load_weights(model, description, arrays)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:

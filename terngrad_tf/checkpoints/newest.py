@@ -1,5 +1,6 @@
 """Finds the newest checkpoint of one process, or of all processes of a cluster."""
 
+import contextlib
 import logging
 import pathlib
 from typing import Any
@@ -34,6 +35,16 @@ def newest_of(folder: pathlib.Path) -> tuple[Description, dict[str, np.ndarray],
         return found
     if damaged:
         raise ValueError(f"{damaged[0]}; no other checkpoint is there: name another folder")
+    return None
+
+
+def newest_beside(path: pathlib.Path) -> pathlib.Path | None:
+    """Returns the newest other checkpoint in a checkpoint's folder that is intact, or None."""
+    for other in reversed(files.find(path.parent)):
+        with contextlib.suppress(ValueError, OSError):
+            if other != path:
+                files.read(other)
+                return other
     return None
 
 

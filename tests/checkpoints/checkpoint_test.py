@@ -260,6 +260,20 @@ class FolderTest(tf.test.TestCase):
                 self.assertIn(f"going on from {files.path_of(self.folder, 5)}", logs.output[0])
                 self.assertEqual(newest.read_bytes()[-100:], content[-100:])
 
+    def test_an_intact_file_is_named_if_the_weights_of_a_damaged_one_are_wanted(self):
+        model = self.train(3, keep=3)
+        newest, before, first = reversed(files.find(self.folder))
+        first_content = first.read_bytes()
+        for path, named in ((newest, before), (before, first)):
+            path.write_bytes(path.read_bytes()[:-1])
+            told = f"{newest} is damaged: .*; give an intact `path`, such as {named}$"
+            with self.assertRaisesRegex(ValueError, told):
+                Checkpoint(self.folder).load_weights(model)
+        Checkpoint(self.folder).load_weights(model, first)
+        first.write_bytes(first_content[:-1])
+        with self.assertRaisesRegex(ValueError, f"{newest} is damaged: [^;]*$"):
+            Checkpoint(self.folder).load_weights(model)
+
     def test_what_is_saved_before_the_step_of_a_damaged_file_is_kept(self):
         self.train(2)
         Checkpoint(self.folder).latest.write_bytes(b"")
