@@ -77,7 +77,7 @@ class PushCodec:
         self._is_sparse = wire == "sparse"
         self._base = streams.BASE if self._is_sparse else 2 * quantization.levels + 1
         rounded = [self._shapes[i] for i in self._ternary]
-        self._rotation = quantization.rotation(rounded, 1) if rounded else None
+        self._rotation: Any = quantization.rotation(rounded, 1) if rounded else None
         sizes = [shape.num_elements() for shape in rounded]
         num_scales = len(sizes)
         if self._rotation:
@@ -109,45 +109,65 @@ class PushCodec:
         if not self._ternary:
             return tf.zeros([0], tf.int32), tf.zeros([0], tf.float32), exact
         rounded = [gradients[i] for i in self._ternary]
-        scales = self._quantization.local_scales(rounded)
-        how = {"replica": worker, "num_replicas": self._num_workers, "base": self._base}
-        if self._rotation:
-            measured, scales = scales, scales[0]
-            vectors = self._rotation.rotate(rounded, measured, scales, **self._signs(step))
-            # A server's vectors take the random bits of its first variables.
-            tensors = self._quantization.indices_of_vectors(self._indices[0], len(vectors))
-            ones = tf.ones([len(vectors)])
-            words = self._quantization.encode(vectors, ones, step=step, tensors=tensors, **how)
-            step = tf.bitcast(tf.cast(step, tf.int64), tf.int32)
-            return tf.concat([words, step], 0), scales, exact
-        words = self._quantization.encode(rounded, scales, step=step, tensors=self._indices, **how)
-        words = ternary.compress(words) if self._is_sparse else words
-        return words, scales, exact
+        encode = self._encode_rotated if self._rotation else self._encode_plain
+        return *encode(rounded, step, worker), exact
 
     def decode(self, packed: tf.Tensor) -> Any:
         """Unpacks a result of `encode` to T float32 tensors."""
         words, scales, exact = packed
         gradients = dict(zip(self._exact, exact, strict=True))
         if self._ternary:
-            shapes = [self._shapes[i] for i in self._ternary]
-            dtypes, units = [tf.float32] * len(shapes), self._quantization.units(scales)
-            if self._rotation:
-                words, step = tf.split(words, [self._num_words, _STEP_WORDS])
-                step = tf.bitcast(step, tf.int64)
-                shapes, units = [[size] for size in self._sizes], tf.ones([len(self._sizes)])
-            words = ternary.decompress(words, self._num_words) if self._is_sparse else words
-            rounded = ternary.decode(
-                words[tf.newaxis],
-                units,
-                shapes,
-                [tf.float32] * len(shapes),
-                base=self._base,
-                total_bias=self._quantization.levels,
-            )
-            if self._rotation:
-                rounded = self._rotation.rotate_back(rounded, scales, dtypes, **self._signs(step))
-            gradients |= dict(zip(self._ternary, rounded, strict=True))
+            decode = self._decode_rotated if self._rotation else self._decode_plain
+            gradients |= dict(zip(self._ternary, decode(words, scales), strict=True))
         return [gradients[i] for i in range(len(self._shapes))]
+
+    def _encode_plain(self, gradients, step, worker):
+        scales = self._quantization.local_scales(gradients)
+        words = self._words(gradients, scales, step, worker, self._indices)
+        return ternary.compress(words) if self._is_sparse else words, scales
+
+    def _decode_plain(self, words, scales):
+        words = ternary.decompress(words, self._num_words) if self._is_sparse else words
+        shapes = [self._shapes[i] for i in self._ternary]
+        return self._values(words, self._quantization.units(scales), shapes)
+
+    def _encode_rotated(self, gradients, step, worker):
+        measured = self._quantization.local_scales(gradients)
+        scales = measured[0]
+        vectors = self._rotation.rotate(gradients, measured, scales, **self._signs(step))
+        # A server's vectors take the random bits of its first variables.
+        tensors = self._quantization.indices_of_vectors(self._indices[0], len(vectors))
+        words = self._words(vectors, tf.ones([len(vectors)]), step, worker, tensors)
+        return tf.concat([words, tf.bitcast(tf.cast(step, tf.int64), tf.int32)], 0), scales
+
+    def _decode_rotated(self, words, scales):
+        words, step = tf.split(words, [self._num_words, _STEP_WORDS])
+        signs = self._signs(tf.bitcast(step, tf.int64))
+        ones, shapes = tf.ones([len(self._sizes)]), [[size] for size in self._sizes]
+        vectors = self._values(words, ones, shapes)
+        dtypes = [tf.float32] * len(self._ternary)
+        return self._rotation.rotate_back(vectors, scales, dtypes, **signs)
+
+    def _words(self, tensors, scales, step, worker, indices):
+        return self._quantization.encode(
+            tensors,
+            scales,
+            step=step,
+            tensors=indices,
+            replica=worker,
+            num_replicas=self._num_workers,
+            base=self._base,
+        )
+
+    def _values(self, words, units, shapes):
+        return ternary.decode(
+            words[tf.newaxis],
+            units,
+            shapes,
+            [tf.float32] * len(shapes),
+            base=self._base,
+            total_bias=self._quantization.levels,
+        )
 
     def _signs(self, step):
         return {"seed": self._quantization.seed, "step": step, "tensor": self._indices[0]}

@@ -61,14 +61,7 @@ class AsyncRun:
 
     def _train(self, first_step, learning_rate, shown, told_to_stop, last_step_ended):
         max_steps = self.config.max_steps
-        num_examples: concurrent.futures.Future[int] = concurrent.futures.Future()
-        num_examples.set_result(self.shard.num_examples)
-        is_float = FloatEpochs(self.config, num_examples)
-        function, exact_function = (
-            worker_step.make_step(self.config.model, self.model, self.served, exact=exact)
-            for exact in (False, True)
-        )
-
+        function_of = self._functions()
         # `step` does not count scheduled steps: a lost worker's step may count twice.
         steps = StepQueue(self.cluster)
         own = self.config.checkpoints
@@ -90,7 +83,7 @@ class AsyncRun:
             if told_to_stop.is_set():
                 max_steps = next_step
             while next_step < max_steps and not steps.is_full and not saving:
-                steps.schedule(exact_function if is_float(next_step) else function)
+                steps.schedule(function_of(next_step))
                 next_step += 1
             # None is open if the signal came during a save.
             if steps.num_open and (result := steps.next()) is not None:
@@ -112,6 +105,17 @@ class AsyncRun:
         if max_steps < self.config.max_steps:
             raise preemption.PreemptedError("", step)
         return told.traffic
+
+    def _functions(self):
+        """Returns a function from a step's number to what a worker runs in the step."""
+        num_examples: concurrent.futures.Future[int] = concurrent.futures.Future()
+        num_examples.set_result(self.shard.num_examples)
+        is_float = FloatEpochs(self.config, num_examples)
+        function, exact_function = (
+            worker_step.make_step(self.config.model, self.model, self.served, exact=exact)
+            for exact in (False, True)
+        )
+        return lambda step: exact_function if is_float(step) else function
 
     def _save(self, step, steps):
         """Saves while no step runs."""

@@ -100,17 +100,41 @@ def serve(
     Raises:
         PeerError: the chief did not start, is lost or stopped with an error.
     """
-    with _delayed_sigterm() if dataset is None else contextlib.nullcontext(_nothing) as end_if_told:
-        _serve(cluster_resolver, metadata, dataset, start_timeout, end_if_told)
-
-
-def _nothing(seen):
-    pass
+    tasks = cluster_tasks(cluster_resolver)
+    with _delayed_sigterm(is_wanted=dataset is None) as end_if_told:
+        server = start_server(cluster_resolver, metadata, dataset)
+        deadline = time.monotonic() + start_timeout
+        watch = connections.Watch()
+        next_look = 0.0
+        seen, ended_since, exit_reason = False, None, ""
+        while server is not None:
+            now = time.monotonic()
+            failure, seconds = watch.look(tasks.addresses[0])
+            if ended_since is None and tf.io.gfile.exists(_END):
+                ended_since = now
+                with tf.io.gfile.GFile(_END, "r") as file:
+                    exit_reason = file.read()
+            end_if_told(seen)
+            if ended_since is not None:
+                if failure or now - ended_since > _FAREWELL_SECONDS:
+                    break
+            elif failure is None:
+                if now > next_look:
+                    _shutdown_lost(watch, tasks)
+                    next_look = now + _LOOK_SECONDS
+                seen = True
+            elif not seen and now > deadline:
+                raise peers.PeerError(f"{tasks.describe(0, failure)} did not start in time")
+            elif seen and is_lost(failure, seconds):
+                raise peers.PeerError(f"lost {tasks.describe(0, failure)}")
+            time.sleep(_POLL_SECONDS)
+    if exit_reason:
+        raise peers.PeerError(f"{tasks.describe(0)} ended training: {exit_reason}")
 
 
 @contextlib.contextmanager
-def _delayed_sigterm() -> Iterator[Callable[[bool], None]]:
-    """Delays the effect of SIGTERM, but not of a second one.
+def _delayed_sigterm(is_wanted: bool) -> Iterator[Callable[[bool], None]]:
+    """Delays the effect of SIGTERM if `is_wanted`, but not of a second one.
 
     Yields:
         Function that has the effect if it is due, or if its argument, whether training runs, is
@@ -128,46 +152,14 @@ def _delayed_sigterm() -> Iterator[Callable[[bool], None]]:
             os.kill(os.getpid(), signal.SIGTERM)
 
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield _nothing
+    if not (is_wanted and is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL):
+        yield end_if_told
         return
     signal.signal(signal.SIGTERM, note)
     try:
         yield end_if_told
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _serve(cluster_resolver, metadata, dataset, start_timeout, end_if_told):
-    tasks = cluster_tasks(cluster_resolver)
-    server = start_server(cluster_resolver, metadata, dataset)
-    deadline = time.monotonic() + start_timeout
-    watch = connections.Watch()
-    next_look = 0.0
-    seen, ended_since, exit_reason = False, None, ""
-    while server is not None:
-        now = time.monotonic()
-        failure, seconds = watch.look(tasks.addresses[0])
-        if ended_since is None and tf.io.gfile.exists(_END):
-            ended_since = now
-            with tf.io.gfile.GFile(_END, "r") as file:
-                exit_reason = file.read()
-        end_if_told(seen)
-        if ended_since is not None:
-            if failure or now - ended_since > _FAREWELL_SECONDS:
-                break
-        elif failure is None:
-            if now > next_look:
-                _shutdown_lost(watch, tasks)
-                next_look = now + _LOOK_SECONDS
-            seen = True
-        elif not seen and now > deadline:
-            raise peers.PeerError(f"{tasks.describe(0, failure)} did not start in time")
-        elif seen and is_lost(failure, seconds):
-            raise peers.PeerError(f"lost {tasks.describe(0, failure)}")
-        time.sleep(_POLL_SECONDS)
-    if exit_reason:
-        raise peers.PeerError(f"{tasks.describe(0)} ended training: {exit_reason}")
 
 
 def is_lost(failure: str | None, seconds: float) -> bool:
