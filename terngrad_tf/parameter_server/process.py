@@ -103,31 +103,28 @@ def serve(
     tasks = cluster_tasks(cluster_resolver)
     with _delayed_sigterm(is_wanted=dataset is None) as end_if_told:
         server = start_server(cluster_resolver, metadata, dataset)
-        deadline = time.monotonic() + start_timeout
-        watch = connections.Watch()
-        next_look = 0.0
-        seen, ended_since, exit_reason = False, None, ""
-        while server is not None:
-            now = time.monotonic()
-            failure, seconds = watch.look(tasks.addresses[0])
-            if ended_since is None and tf.io.gfile.exists(_END):
-                ended_since = now
-                with tf.io.gfile.GFile(_END, "r") as file:
-                    exit_reason = file.read()
+        watch, chief = connections.Watch(), tasks.addresses[0]
+        deadline, next_look, seen = time.monotonic() + start_timeout, 0.0, False
+        while not tf.io.gfile.exists(_END):
+            failure, seconds = watch.look(chief)
             end_if_told(seen)
-            if ended_since is not None:
-                if failure or now - ended_since > _FAREWELL_SECONDS:
-                    break
-            elif failure is None:
-                if now > next_look:
-                    _shutdown_lost(watch, tasks)
-                    next_look = now + _LOOK_SECONDS
+            if failure is None:
                 seen = True
-            elif not seen and now > deadline:
+                if time.monotonic() > next_look:
+                    _shutdown_lost(watch, tasks)
+                    next_look = time.monotonic() + _LOOK_SECONDS
+            elif not seen and time.monotonic() > deadline:
                 raise peers.PeerError(f"{tasks.describe(0, failure)} did not start in time")
             elif seen and is_lost(failure, seconds):
                 raise peers.PeerError(f"lost {tasks.describe(0, failure)}")
             time.sleep(_POLL_SECONDS)
+        deadline = time.monotonic() + _FAREWELL_SECONDS
+        while watch.look(chief)[0] is None and time.monotonic() < deadline:
+            end_if_told(seen)
+            time.sleep(_POLL_SECONDS)
+        with tf.io.gfile.GFile(_END, "r") as file:
+            exit_reason = file.read()
+        del server  # which runs until here
     if exit_reason:
         raise peers.PeerError(f"{tasks.describe(0)} ended training: {exit_reason}")
 
