@@ -79,7 +79,7 @@ def choose(config):
 def choose_mode(config):
     """Results of a step in the mode that measurements choose, and in 4-bit mode."""
     del config
-    seconds = {mode.name: 1.0 + (mode.name != "4 bits") for mode in mode_choice.MODES}
+    seconds = {mode.name: 1.0 + (mode.name != "4 bits") for mode in mode_choice.AUTO_MODES}
     expected = mock.patch.object(mode_choice, "expected_seconds", return_value=seconds)
     results = {}
     for name, found in (("measured", contextlib.nullcontext()), ("finer", expected)):

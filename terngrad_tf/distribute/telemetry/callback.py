@@ -87,7 +87,7 @@ class Telemetry(keras.callbacks.Callback):
         self._told: set[int] = set()
         self._writes = getattr(strategy, "is_chief", True)
         if self._writes and step:
-            self._told = told_steps(self._folder / FILE)
+            self._told = set(read_records(self._folder / FILE))
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Writes a record if it is due."""
@@ -162,8 +162,3 @@ def read_records(path: pathlib.Path) -> dict[int, dict[str, Any]]:
                 records = {before: found for before, found in records.items() if before < step}
             records[step] = record
     return records
-
-
-def told_steps(path: pathlib.Path) -> set[int]:
-    """Steps of `read_records`."""
-    return set(read_records(path))

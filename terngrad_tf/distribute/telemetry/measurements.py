@@ -129,7 +129,8 @@ class Measurements:
         samples = samples[samples[:, 0] <= columns["step"].max()]
         wire, job = self._kinds[int(columns["kind"][-1])]
         periods = np.diff(rows[-num_steps - 1 :, _STEP_COLUMNS.index("end")])
-        step_seconds, seconds = _median(periods), _median(columns["seconds"])
+        step_seconds = _of_finite(np.median, periods)
+        seconds = _of_finite(np.median, columns["seconds"])
         rest = None
         if step_seconds is not None and seconds is not None:
             rest = max(step_seconds - seconds, 0.0)
@@ -141,8 +142,8 @@ class Measurements:
             num_members=job.num_members,
             received_bytes=float(columns["received"].mean()),
             float32_bytes=float(columns["float32"].mean()),
-            **{name: _mean(quality_of[name]) for name in _SAMPLE_COLUMNS[1:]},
-            **{f"{phase}_seconds": _median(columns[phase]) for phase in PHASES},
+            **{name: _of_finite(np.mean, quality_of[name]) for name in _SAMPLE_COLUMNS[1:]},
+            **{f"{phase}_seconds": _of_finite(np.median, columns[phase]) for phase in PHASES},
             step_seconds=step_seconds,
             rest_seconds=rest,
         )
@@ -176,11 +177,7 @@ class Measurements:
         tf.cond(tf.equal(step % self.freq, 0), now, lambda: step)
 
 
-def _median(values):
+def _of_finite(function, values):
+    """Returns a function's number for the finite values; None without one."""
     values = values[np.isfinite(values)]
-    return float(np.median(values)) if len(values) else None
-
-
-def _mean(values):
-    values = values[np.isfinite(values)]
-    return float(np.mean(values)) if len(values) else None
+    return float(function(values)) if len(values) else None

@@ -85,23 +85,30 @@ def count_codes(bucket: Any) -> tf.Tensor:
     pass.
     """
     if bucket.rotation:
-        return _count_rotated(bucket)
+        codes = _codes_of_first_replica(bucket.rotated(), range(len(bucket.rotation.sizes)))
+        of_tensors = bucket.rotation.split(codes)
+        none = tf.zeros([3], tf.int64)
+        return tf.stack([tf.add_n([none, *map(_count_signs, pieces)]) for pieces in of_tensors])
     large = [i for i, size in enumerate(bucket.sizes) if size >= _LARGE]
     small = [i for i, size in enumerate(bucket.sizes) if size < _LARGE]
     counts, flat = {}, tf.constant([-1])
     # Together they take less tracing but more memory.
     for positions in [[i] for i in large] + [small] * bool(small):
-        codes = bucket.quantization.sum_codes(
-            [[bucket.gradients[0][i] for i in positions]],
-            tf.gather(bucket.scales, tf.constant(positions)),
-            step=bucket.step,
-            replicas=[bucket.context.first_replica],
-            num_replicas=bucket.context.num_replicas,
-            tensors=[bucket.indices[i] for i in positions],
-        )
+        codes = _codes_of_first_replica(bucket, positions)
         for i, codes_of_tensor in zip(positions, codes, strict=True):
             counts[i] = _count_signs(tf.reshape(codes_of_tensor, flat))
     return tf.stack([counts[i] for i in range(len(counts))])
+
+
+def _codes_of_first_replica(bucket, positions):
+    return bucket.quantization.sum_codes(
+        [[bucket.gradients[0][i] for i in positions]],
+        tf.gather(bucket.scales, tf.constant([*positions], tf.int32)),
+        step=bucket.step,
+        replicas=[bucket.context.first_replica],
+        num_replicas=bucket.context.num_replicas,
+        tensors=[bucket.indices[i] for i in positions],
+    )
 
 
 def _scales_of_tensors(bucket):
@@ -111,24 +118,6 @@ def _scales_of_tensors(bucket):
     tensors = tf.constant(bucket.rotation.tensors_of_blocks, tf.int32)
     scales = tf.math.unsorted_segment_max(bucket.scales, tensors, len(bucket.sizes))
     return tf.maximum(scales, 0.0)  # without blocks it is the lowest float
-
-
-def _count_rotated(bucket):
-    rotated = bucket.rotated()
-    codes = bucket.quantization.sum_codes(
-        [rotated.gradients[0]],
-        rotated.scales,
-        step=bucket.step,
-        replicas=[bucket.context.first_replica],
-        num_replicas=bucket.context.num_replicas,
-        tensors=rotated.indices,
-    )
-    return tf.stack(
-        [
-            tf.add_n([_count_signs(piece) for piece in pieces] or [tf.zeros([3], tf.int64)])
-            for pieces in bucket.rotation.split(codes)
-        ]
-    )
 
 
 # One function for tensors of all sizes.

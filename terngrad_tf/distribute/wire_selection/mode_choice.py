@@ -35,7 +35,7 @@ class Mode(typing.NamedTuple):
 
 
 # The most exact mode first.
-MODES = (
+AUTO_MODES = (
     Mode(FLOAT, 32),
     Mode(FOUR_BITS, 4),
     Mode("ternary", 1),
@@ -45,7 +45,7 @@ MODES = (
 
 @dataclasses.dataclass(frozen=True)
 class ModeChoice:
-    """The mode of a strategy, one of `MODES`, and why, as one line.
+    """The mode of a strategy, one of `AUTO_MODES`, and why, as one line.
 
     Attributes:
         link: measured links; None in a single process.
@@ -64,13 +64,13 @@ def quickest_mode(processes: Any, job: Job) -> ModeChoice:
     """
     if processes is None or processes.size == 1:
         reason = "a single process sends nothing, so rounding would only add noise"
-        return ModeChoice(MODES[0], f'grad_bits="{AUTO}" takes {FLOAT}: {reason}')
+        return ModeChoice(AUTO_MODES[0], f'grad_bits="{AUTO}" takes {FLOAT}: {reason}')
     # Eagerly, even while a step is traced.
     with tf.init_scope():
         link = links.measure(processes)
         unit = links.slowest(processes)(seconds_of_doubling())
     seconds = expected_seconds(job, link, unit)
-    mode = nearly_quickest({mode: seconds[mode.name] for mode in MODES})
+    mode = nearly_quickest({mode: seconds[mode.name] for mode in AUTO_MODES})
     return ModeChoice(
         mode,
         f'grad_bits="{AUTO}" takes {mode.name} for {sum(map(sum, job.buckets)):,} gradients on'
@@ -81,7 +81,7 @@ def quickest_mode(processes: Any, job: Job) -> ModeChoice:
 
 
 def expected_seconds(job: Job, link: links.Link, unit: float) -> dict[str, float]:
-    """Returns the expected seconds of an exchange of ternary codes in each of `MODES`, by name.
+    """Returns the expected seconds of an exchange of ternary codes by names of `AUTO_MODES`.
 
     `unit` is the seconds of doubling an element.
     """
@@ -89,5 +89,5 @@ def expected_seconds(job: Job, link: links.Link, unit: float) -> dict[str, float
     model = ExchangeModel(job, link, wires.NONZERO_SHARE)
     return {
         mode.name: model.seconds(mode.name if mode.grad_bits > 1 else mode.wire, unit)
-        for mode in MODES
+        for mode in AUTO_MODES
     }

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import terngrad_tf
 from terngrad_tf.distribute import TernaryAllReduce, TernGradStrategy
-from terngrad_tf.distribute.telemetry.callback import told_steps
+from terngrad_tf.distribute.telemetry.callback import read_records
 from tests.distribute.samples import build, data
 
 
@@ -155,11 +155,11 @@ class TelemetryTest(tf.test.TestCase):
             with self.subTest(bad=bad[:30]):
                 path = pathlib.Path(self.get_temp_dir()) / "lines"
                 path.write_bytes(b'{"step": 4}\n' + bad + b'\n{"step": 12}\n')
-                found = told_steps(path)
+                found = set(read_records(path))
                 self.assertContainsSubset({4, 12}, found)
                 self.assertNotIn(8, found)
-        self.assertEqual(told_steps(path.with_name("none")), set())
-        self.assertEqual(told_steps(path.parent), set())
+        self.assertEqual(read_records(path.with_name("none")), {})
+        self.assertEqual(read_records(path.parent), {})
         # This run continues at step 5.
         self.folder.mkdir(parents=True)
         before = b'{"step": 4}\n{"step": 1e400}\n{"step": 1000000000000000000}\n'

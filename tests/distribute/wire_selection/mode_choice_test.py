@@ -14,7 +14,11 @@ from terngrad_tf.distribute import Quantization, TernaryAllReduce, TernGradStrat
 from terngrad_tf.distribute.exchange.plan import Job
 from terngrad_tf.distribute.wire_selection import links, mode_choice
 from terngrad_tf.distribute.wire_selection.links import Link
-from terngrad_tf.distribute.wire_selection.mode_choice import MODES, expected_seconds, quickest_mode
+from terngrad_tf.distribute.wire_selection.mode_choice import (
+    AUTO_MODES,
+    expected_seconds,
+    quickest_mode,
+)
 from tests import runs
 from tests.distribute import processes
 from tests.distribute.samples import build, data
@@ -60,7 +64,7 @@ class ModeChoiceTest(parameterized.TestCase, tf.test.TestCase):
                 name = taken(job, link).mode.name
                 limit = 1.1 * min(seconds.values())
                 self.assertLessEqual(seconds[name], limit)
-                names = [mode.name for mode in MODES]
+                names = [mode.name for mode in AUTO_MODES]
                 for exacter in names[: names.index(name)]:
                     self.assertGreater(seconds[exacter], limit)
 
