@@ -90,8 +90,6 @@ def broadcast_matrix(strategy: tf.distribute.Strategy, matrix: np.ndarray) -> No
 
 def broadcast_bytes(strategy: tf.distribute.Strategy, content: bytes, source: int) -> bytes:
     """Returns the bytes of the process `source` on all processes, where lengths are equal."""
-    if strategy.extended.process_group is None:
-        return content
     return _from_one(strategy, content, source)[: len(content)]
 
 

@@ -18,11 +18,11 @@ from terngrad_tf.distribute.steps.plain_variable import PlainVariable
 class LastStep:
     """Keeps a value for each traced step, and returns the value of the step that ran last.
 
-    Python code runs only at tracing, so a variable notes the step that ran. Beside the value it
-    holds `num_counts` numbers.
+    Python code runs only at tracing, so a variable notes the step that ran, and `num_counts`
+    numbers.
     """
 
-    def __init__(self, num_counts: int = 1) -> None:
+    def __init__(self, num_counts: int) -> None:
         self._num_counts = num_counts
         self._known = []
         self._last: PlainVariable | None = None
@@ -53,7 +53,7 @@ class TrafficLog:
     """`Traffic` of the latest exchanges, of each group of variables exchanged together."""
 
     def __init__(self) -> None:
-        self._last_step = LastStep()
+        self._last_step = LastStep(num_counts=0)
         self._groups: dict[tuple[int, ...], _Exchanges] = {}
 
     def observer(self, plan: Plan) -> "_TrafficOf":
@@ -84,7 +84,7 @@ class _TrafficOf(Observer):
 
     def done(self, sums, words):
         traffic = self._plan.rounded_traffic
-        self._last_step.record(tuple(self._plan.indices), 0)
+        self._last_step.record(tuple(self._plan.indices))
         sparse = self._plan.sparse_bytes, self._plan.float_sparse_bytes
         self._exchanges.bytes.record(traffic, *sparse)
         if words:
@@ -102,7 +102,7 @@ class _Exchanges:
 
     def __init__(self):
         self.bytes = LastStep(num_counts=2)
-        self.streams = LastStep()
+        self.streams = LastStep(num_counts=1)
 
     @property
     def latest(self):

@@ -63,10 +63,11 @@ class Watch(Observer):
                 laps = [Lap(context, [step], None)]
                 laps[0].end([[step]])
             end = tf.reduce_max([lap.finish for lap in laps])
+            seconds = [lap.seconds() for lap in laps]
             times = [
                 end,
                 end - tf.reduce_max([lap.start for lap in laps]),
-                *(tf.add_n([lap.seconds(phase) for lap in laps]) for phase in PHASES),
+                *(tf.add_n([of_lap[phase] for of_lap in seconds]) for phase in PHASES),
             ]
             sparse, as_floats = (
                 tf.cast(count, tf.float64)
@@ -138,28 +139,25 @@ class Lap:
         """Notes that all messages so far held scales, which encoding waits for."""
         self._num_of_scales = len(self._messages)
 
-    def seconds(self, phase: str) -> tf.Tensor:
-        """Seconds of one of `PHASES`, a float64 scalar tensor."""
-        nothing = tf.constant(0.0, tf.float64)
+    def seconds(self) -> dict[str, tf.Tensor]:
+        """Seconds of each of `PHASES`, float64 scalar tensors."""
+        nothing, unknown = tf.constant(0.0, tf.float64), tf.constant(math.nan, tf.float64)
         if not self._is_encoded:
-            return self.finish - self.start if phase == "exchange" else nothing
-        if phase == "scale":
-            unknown = tf.constant(math.nan, tf.float64)
-            # A scale may be found before a thread reads the clock.
-            found = tf.maximum(self._scaled - self.start, nothing)
-            return found if self._finds_scales else unknown
-        if phase == "exchange":
-            return self._exchange(self._messages)
+            return dict.fromkeys(PHASES, nothing) | {"exchange": self.finish - self.start}
         of_scales = self._messages[: self._num_of_scales]
-        others = self._messages[self._num_of_scales :]
+        of_codes = self._messages[self._num_of_scales :]
         shared = of_scales[-1][1] if of_scales else self._scaled
-        first = others[0][0] if others else self.finish
-        if phase == "encode":
-            return first - shared
-        return self.finish - first - self._exchange(others)
-
-    def _exchange(self, messages):
-        return tf.add_n([tf.constant(0.0, tf.float64), *(f - s for s, f in messages)])
+        encoded = of_codes[0][0] if of_codes else self.finish
+        # A scale may be found before a thread reads the clock.
+        found = tf.maximum(self._scaled - self.start, nothing)
+        of_codes_seconds = tf.add_n([nothing, *(end - begin for begin, end in of_codes)])
+        of_scales_seconds = tf.add_n([nothing, *(end - begin for begin, end in of_scales)])
+        return {
+            "scale": found if self._finds_scales else unknown,
+            "encode": encoded - shared,
+            "exchange": of_scales_seconds + of_codes_seconds,
+            "decode": self.finish - encoded - of_codes_seconds,
+        }
 
 
 class _TimedProcesses:
