@@ -163,7 +163,7 @@ def read(tasks: Any, index: int, key: str, topic: str, deadline: float) -> str:
         failure = connection_failure(tasks.addresses[index]) if index != tasks.index else None
         if failure == REFUSED:
             unsent = f"lost {tasks.describe(index, failure)} before it sent its {topic}"
-            raise PeerError(peers.over(tasks, [index]) or unsent)
+            raise PeerError(peers.last_words(tasks, [index]) or unsent)
         if time.monotonic() > deadline:
             raise PeerError(
                 f"{tasks.describe(index, failure or '')} did not send its {topic} in time"

@@ -82,11 +82,11 @@ def explain(message: str, tasks: Tasks, unreachable: Mapping[int, str] | None = 
         )
     gone = dict.fromkeys(named(message, tasks), "") | dict(unreachable or {})
     if "Barrier timed out" in message or "RegisterTask" in message:
-        return peers.over(tasks, gone) or peers.not_started(tasks, gone)
+        return peers.last_words(tasks, gone) or peers.not_started(tasks, gone)
     if "Collective has timed out" in message:
         what = tasks.describe_all(gone) or "none"
         waited = f"waited for the other processes too long; out of reach: {what}"
-        return peers.over(tasks, gone) or waited
+        return peers.last_words(tasks, gone) or waited
     if gone:
         return peers.lost(tasks, gone)
     if _was_silent(message, tasks):

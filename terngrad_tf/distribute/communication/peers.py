@@ -119,7 +119,7 @@ def ended(tasks: Tasks, error: BaseException) -> str:
 
 def lost(tasks: Tasks, gone: Mapping[int, str]) -> str:
     """Returns one line on processes, given as `{index: reason}`, that are gone."""
-    return over(tasks, gone) or f"lost {tasks.describe_all(gone)}{own_pause()}"
+    return last_words(tasks, gone) or f"lost {tasks.describe_all(gone)}{own_pause()}"
 
 
 def own_pause() -> str:
@@ -128,10 +128,10 @@ def own_pause() -> str:
     return "" if seconds is None else f"; this process itself did not run for {seconds:.0f} s"
 
 
-def over(tasks: Tasks, gone: Iterable[int]) -> str | None:
+def last_words(tasks: Tasks, gone: Iterable[int]) -> str | None:
     """Returns one line on those of the gone processes that said that they end, or None."""
-    last = {index: why for index in gone if (why := endings.of_lost(index)) is not None}
-    return next(filter(None, last.values()), None) or alone(tasks, last) if last else None
+    over = {index: why for index in gone if (why := endings.of_lost(index)) is not None}
+    return next(filter(None, over.values()), None) or alone(tasks, over) if over else None
 
 
 def alone(tasks: Tasks, over: Iterable[int]) -> str:

@@ -184,7 +184,7 @@ class _Watchdog:
         behind = self._behind(histories)
         over = [index for index in behind if index in self._left]
         if over:
-            self._fail(peers.over(self._tasks, over))
+            self._fail(peers.last_words(self._tasks, over))
         elif behind and places.seconds_at() >= TELL_SECONDS:
             _logger.warning(
                 "waiting in %s for %.0f s: %s",
