@@ -62,7 +62,7 @@ class _Round:
         planned: own steps.
         length: steps of `fit`.
         step: steps of `fit` done.
-        since: time when the clock started, after the round's first step in a new `fit`.
+        since: time when the clock started; None before. The first step, which traces, is not timed.
         timed: own steps since.
     """
 

@@ -13,12 +13,28 @@ from terngrad_tf.distribute.steps.local_steps_optimizer import (
     local_steps_optimizer,
 )
 
-_state = threading.local()
+
+class _State(threading.local):
+    """What the contexts of a thread say.
+
+    Attributes:
+        noise: that of `local_updates`; None if optimizers exchange gradients.
+        changes_are_of_one_size: None if gradients are no changes of weights.
+        loop: kind of a step of Keras' loop, and the optimizer if it takes local steps.
+    """
+
+    noise: list[Any] | None = None
+    changes_are_of_one_size: bool | None = None
+    loop: tuple[str | None, LocalStepsOptimizer | None] = (None, None)
+    is_single_batch: bool = False
+
+
+_state = _State()
 
 
 @contextlib.contextmanager
 def _within(name: str, value: Any) -> Iterator[None]:
-    previous = getattr(_state, name, None)
+    previous = getattr(_state, name)
     setattr(_state, name, value)
     try:
         yield
@@ -38,12 +54,12 @@ def local_updates(noise: Sequence[Any] = ()) -> contextlib.AbstractContextManage
 
 def updates_are_local() -> bool:
     """True if optimizers exchange no gradients."""
-    return getattr(_state, "noise", None) is not None
+    return _state.noise is not None
 
 
 def noise_of_updates() -> list[Any]:
     """Returns the `noise` of `local_updates`."""
-    return getattr(_state, "noise", None) or []
+    return _state.noise or []
 
 
 def changes_as_gradients(are_of_one_size: bool) -> contextlib.AbstractContextManager[None]:
@@ -57,12 +73,12 @@ def changes_as_gradients(are_of_one_size: bool) -> contextlib.AbstractContextMan
 
 def gradients_are_changes() -> bool:
     """True if gradients are changes of weights."""
-    return getattr(_state, "changes_are_of_one_size", None) is not None
+    return _state.changes_are_of_one_size is not None
 
 
 def gradients_are_of_one_size() -> bool:
     """True if gradients are changes whose non-zero elements have one size."""
-    return bool(getattr(_state, "changes_are_of_one_size", False))
+    return bool(_state.changes_are_of_one_size)
 
 
 def keras_loop(
@@ -74,12 +90,12 @@ def keras_loop(
 
 def same_loop() -> Callable[[], contextlib.AbstractContextManager[None]]:
     """Returns a function of a context like this one's `keras_loop`, for threads of replicas."""
-    return functools.partial(_within, "loop", getattr(_state, "loop", None))
+    return functools.partial(_within, "loop", _state.loop)
 
 
 def optimizer_of_local_step() -> LocalStepsOptimizer | None:
     """Returns the `LocalStepsOptimizer` whose training step Keras runs; None elsewhere."""
-    _, optimizer = getattr(_state, "loop", None) or (None, None)
+    _, optimizer = _state.loop
     return optimizer
 
 
@@ -90,10 +106,10 @@ def single_batch() -> contextlib.AbstractContextManager[None]:
 
 def is_single_batch() -> bool:
     """True in one of Keras' methods that take one batch."""
-    return bool(getattr(_state, "is_single_batch", False))
+    return _state.is_single_batch
 
 
 def evaluates() -> bool:
     """True if Keras runs a step that does not train."""
-    kind, _ = getattr(_state, "loop", None) or (None, None)
+    kind, _ = _state.loop
     return kind in ("test", "predict")
