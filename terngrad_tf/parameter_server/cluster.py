@@ -124,14 +124,12 @@ class ParameterServerCluster:
         requests.join(_GOODBYE_SECONDS)
 
     def _request_shutdowns(self, exit_reason):
-        for device in self.worker_devices[1:] + self.server_devices:
+        devices = self.worker_devices + self.server_devices
+        _, *others = zip(devices, self.tasks.addresses, strict=True)
+        for device, address in others:
             with contextlib.suppress(tf.errors.OpError):
-                if connections.connection_failure(self._address(device)) is None:
+                if connections.connection_failure(address) is None:
                     process.request_shutdown(device, exit_reason)
-
-    def _address(self, device):
-        spec = tf.DeviceSpec.from_string(device)
-        return self.tasks.addresses[self.tasks.names.index(f"{spec.job} {spec.task}")]
 
 
 def _with_coordinator(jobs):

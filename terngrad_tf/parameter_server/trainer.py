@@ -97,11 +97,12 @@ def train_async(
     }
     order = dataclasses.replace(own, seed_offset=secrets.randbits(32))
     batches = inputs.batches(config, 0, order)
-    timeout = {"start_timeout": start_timeout}
     if cluster_resolver.task_id != 0:
-        process.serve(cluster_resolver, metadata, batches, **timeout)
+        process.serve(cluster_resolver, metadata, batches, start_timeout=start_timeout)
         return None
-    cluster = ParameterServerCluster(cluster_resolver, metadata, batches, **timeout)
+    cluster = ParameterServerCluster(
+        cluster_resolver, metadata, batches, start_timeout=start_timeout
+    )
     try:
         with config.data.locate_corrupt_records(), cluster.errors():
             result = _lead(config, cluster, own, source)

@@ -87,14 +87,14 @@ class WireChoice:
         return self._chosen[job].wire
 
     def _choose(self, context, job, link, unit):
-        usual = job.main_wire(self._wire)
+        usual = job.main_wire("auto")
         densest = _densest_share(self._quantization.clip_factor, context.num_replicas)
         seconds, noticed = _expected(job, link, unit, densest, usual)
-        # The default picks the best wire by bucket.
-        wire = noticed[0] if noticed else self._wire
+        # "auto" picks the best wire by bucket.
+        wire = noticed[0] if noticed else "auto"
         gradients = f"{sum(map(sum, job.buckets)):,} gradients"
         tried = _expected(job, link, unit, _SPARSEST * densest, usual)[-1]
-        tried = [self._wire, *dict.fromkeys([*noticed[:1], *tried])][:_MAX_TRIED]
+        tried = ["auto", *dict.fromkeys([*noticed[:1], *tried])][:_MAX_TRIED]
         return _Choice(
             wire if len(tried) == 1 else WireTrial(tried, tried.index(wire)),
             gradients,
