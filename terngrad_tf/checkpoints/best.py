@@ -32,18 +32,16 @@ class Best:
 
     def known(self) -> float | None:
         """Returns the best value of the folder's checkpoints, or None without checkpoints."""
-        values = self._values()
-        return max(values.values(), key=self._key) if values else None
+        return self._best(self._values().values())
 
     def path(self) -> pathlib.Path | None:
         """Returns the path of the checkpoint with the best value, or None."""
         values = self._values()
-        return max(values, key=lambda path: self._key(values[path])) if values else None
+        return max(values, key=lambda path: self._key(values[path]), default=None)
 
     def begin(self, known: Iterable[float | None]) -> None:
         """Starts with the best of the values that processes know."""
-        values = [value for value in known if value is not None]
-        self._value = max(values, key=self._key) if values else None
+        self._value = self._best(value for value in known if value is not None)
 
     def improves(self, logs: Mapping[str, float], names: Collection[str]) -> bool:
         """Returns True if the logs hold a new best value, and notes the value.
@@ -66,6 +64,9 @@ class Best:
             return False
         self._value = value
         return True
+
+    def _best(self, values):
+        return max(values, key=self._key, default=None)
 
     def _key(self, value):
         return self._sign * value
