@@ -197,6 +197,44 @@ def distillation(strategy):
     return fit(model, numbers(16, 3), numbers(16, 2), sample_weight=numbers(16, seed=2) ** 2)
 
 
+class SharpnessAware(keras.Model):
+    """Clips the gradient at the worst weights near its own, by the norm of the whole batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = keras.Sequential([layers.Input((3,)), layers.Dense(4, "tanh"), layers.Dense(1)])
+
+    def call(self, x):
+        return self.net(x)
+
+    def summed_gradients(self, x, y):
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(y=y, y_pred=self(x))
+        gradients = tape.gradient(loss, self.trainable_weights)
+        if num_replicas() > 1:
+            gradients = tf.distribute.get_replica_context().all_reduce("sum", gradients)
+        return loss, gradients
+
+    def train_step(self, data):
+        loss, gradients = self.summed_gradients(*data)
+        ascent = [g * 0.1 / (tf.linalg.global_norm(gradients) + 1e-12) for g in gradients]
+        for weight, change in zip(self.trainable_weights, ascent, strict=True):
+            weight.assign_add(change)
+        _, gradients = self.summed_gradients(*data)
+        for weight, change in zip(self.trainable_weights, ascent, strict=True):
+            weight.assign_sub(change)
+        gradients, _ = tf.clip_by_global_norm(gradients, 0.1)
+        self.optimizer.apply([g / num_replicas() for g in gradients], self.trainable_weights)
+        return {"mean": loss}
+
+
+def sharpness_aware(strategy):
+    with strategy.scope():
+        model = SharpnessAware()
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+    return fit(model, numbers(30, 3), numbers(30, 1))
+
+
 class Counter(layers.Layer):
     """Counts its training calls."""
 
@@ -306,6 +344,9 @@ class TrainStepTest(ClientTest):
 
     def test_metrics_of_compile_are_those_of_all_replicas(self):
         self.assert_same_without_strategy([metrics_of_compile])
+
+    def test_gradients_that_a_step_sums_itself_are_divided_for_the_optimizer(self):
+        self.assert_same_without_strategy([sharpness_aware])
 
     def test_what_the_first_step_builds_trains_like_what_was_built_before(self):
         programs = regression, lambda strategy: regression(strategy, layers.Input((3,)))
