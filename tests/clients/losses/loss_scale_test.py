@@ -130,6 +130,19 @@ _RIGHT = {
 }
 
 
+_SUMMED = {
+    "as they are": lambda gradients: gradients,
+    "clipped by their norm": lambda gradients: tf.clip_by_global_norm(gradients, 1.0)[0],
+    "clipped by value": lambda gradients: [tf.clip_by_value(g, -1.0, 1.0) for g in gradients],
+    "without NaN": lambda gradients: [tf.where(tf.math.is_nan(g), 0.0, g) for g in gradients],
+    "with more": lambda gradients: [g + tf.ones_like(g) for g in gradients],
+}
+
+
+def summed(gradients):
+    return tf.distribute.get_replica_context().all_reduce("sum", gradients)
+
+
 def train(num_replicas, loss, change=lambda gradients, n: gradients, is_distributed=True):
     """Trains with a custom loop; returns its warnings."""
     strategy = TernGradStrategy(num_replicas, grad_bits=32)
@@ -234,6 +247,30 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
     def test_gradients_that_are_changed(self):
         loss = _NOT_DIVIDED["mean"]
         self.assertEmpty(train(2, loss, lambda gradients, n: [g / n for g in gradients]))
+
+    @parameterized.parameters(*_SUMMED)
+    def test_gradients_that_are_summed_by_the_step(self, name):
+        loss, change = _RIGHT["loss of Keras"], _SUMMED[name]
+        (message,) = train(4, loss, lambda gradients, n: change(summed(gradients)))
+        self.assertRegex(message, r"'(?i:sgd)_?\d*' gets gradients that the step has summed")
+        self.assertIn("4 times the rate", message)
+        self.assertNotIn("\n", message)
+        self.assertEmpty(
+            train(4, loss, lambda gradients, n: change([g / n for g in summed(gradients)]))
+        )
+        self.assertEmpty(
+            train(4, loss, lambda gradients, n: [g / n for g in change(summed(gradients))])
+        )
+
+    def test_gradients_over_a_sum_of_all_replicas(self):
+        def loss(y, p, keras_loss, n):
+            return kept(y, p)
+
+        def change(gradients, n):
+            (count,) = summed([tf.constant(1.0)])
+            return [g / count for g in gradients]
+
+        self.assertEmpty(train(2, loss, change))
 
     def test_a_loss_of_many_terms(self):
         @tf.function(autograph=False)

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
 from terngrad_tf.distribute.private.patches import patch
+from terngrad_tf.distribute.private.replicas.padded_reductions import is_sum_of_replicas
 from terngrad_tf.distribute.private.replicas.replica_data import (
     are_of_same_examples,
     differs,
@@ -18,6 +19,7 @@ from terngrad_tf.distribute.private.replicas.replica_data import (
     is_length_of_first_axis,
     is_mean_of_examples,
     is_sum_of_own_examples,
+    original,
 )
 
 # With two replicas, one half may be part of the loss, as for squares.
@@ -25,6 +27,8 @@ _FEWEST_FOR_TWICE = 3
 _ROUNDING = 1e-5
 _SAME_SCALE = ("Cast", "EnsureShape", "Identity", "Neg", "Reshape", "Squeeze")
 SUMS = ("Add", "AddV2", "AddN", "Sub")
+# How steps change gradients by factors that depend on them, as in clipping.
+_CHANGES = ("ClipByValue", "Maximum", "Minimum", "Mul", "RealDiv", "Select", "SelectV2")
 _RULE = (
     "A replica's loss must be its mean divided by `strategy.num_replicas_in_sync`; Keras' losses"
     " and `tf.nn.compute_average_loss` are divided already"
@@ -108,6 +112,39 @@ def warn_of_scale(optimizer: Any, gradients: Any) -> None:
             " `strategy.experimental_distribute_dataset(dataset)`, which are divided",
             stacklevel=2,
         )
+    if is_known and count > 1 and any(map(_is_summed, gradients)):
+        warnings.warn(
+            f"The optimizer {optimizer.name!r} gets gradients that the step has summed over all"
+            f" {count} replicas, and sums them once more: {count} times the rate. Give it"
+            " `sum / strategy.num_replicas_in_sync`",
+            stacklevel=2,
+        )
+
+
+def _is_summed(gradient):
+    """Returns True for a sum over replicas that at most elementwise steps of the user changed.
+
+    A constant factor may be the division by their number.
+    """
+    # Scalars may be divided by sums over replicas, such as numbers of examples.
+    if gradient is None or gradient.shape.rank == 0:
+        return False
+    pending, seen = tf.nest.flatten(gradient, expand_composites=True)[:1], set()
+    while pending:
+        tensor = original(pending.pop())
+        if is_sum_of_replicas(tensor):
+            return True
+        if id(tensor) in seen or not tf.is_symbolic_tensor(tensor):
+            continue
+        seen.add(id(tensor))
+        op = tensor.op
+        if op.type in ("Mul", "RealDiv") and factor_of(op, 1.0):
+            continue
+        if op.type == "IdentityN":
+            pending.append(op.inputs[tensor.value_index])
+        elif op.type in (*_CHANGES, *_SAME_SCALE, *SUMS):
+            pending += [value for value in op.inputs if value.shape == tensor.shape]
+    return False
 
 
 @patch(tf.GradientTape, "gradient")

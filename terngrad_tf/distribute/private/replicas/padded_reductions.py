@@ -4,6 +4,8 @@ Synchronized batch norm and users reduce values over a whole batch. A replica wi
 0 to a sum and no row to a gather.
 """
 
+from typing import Any
+
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
 
@@ -19,12 +21,27 @@ from terngrad_tf.distribute.private.replicas.padding import (
 )
 
 
+def is_sum_of_replicas(tensor: Any) -> bool:
+    """Returns True for a result of `all_reduce("sum", ...)`."""
+    return hasattr(tensor, "_is_sum_of_replicas")
+
+
 @patch(distribute_lib.ReplicaContextBase, "all_reduce")
-def _reduce_examples(stock, self, reduce_op, value, options=None):
-    """Leaves out the values of replicas without examples, unknown to `tf.distribute`."""
+def _reduce(stock, self, reduce_op, value, options=None):
+    """Leaves out replicas without examples, unknown to `tf.distribute`, and notes sums."""
+    reduce_op = tf.distribute.ReduceOp(getattr(reduce_op, "value", reduce_op).upper())
+    reduced = _reduce_examples(stock, self, reduce_op, value, options)
+    if reduce_op == tf.distribute.ReduceOp.SUM:
+        for tensor in filter(
+            tf.is_symbolic_tensor, tf.nest.flatten(reduced, expand_composites=True)
+        ):
+            tensor._is_sum_of_replicas = True
+    return reduced
+
+
+def _reduce_examples(stock, self, reduce_op, value, options):
     padding = current_padding()
     flat = [_tensor(v) for v in tf.nest.flatten(value)]
-    reduce_op = tf.distribute.ReduceOp(getattr(reduce_op, "value", reduce_op).upper())
     if padding is NO_PADDING or not has_summands(reduce_op, flat):
         return stock(self, reduce_op, value, options)
     if reduce_op == tf.distribute.ReduceOp.MEAN:
