@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib
 import itertools
 import os
 import sys
@@ -131,7 +130,7 @@ def run_program(
     try:
         # Not before: --help and a mistyped flag do not load TensorFlow.
         with capture_stderr(), without_collections():
-            importlib.import_module("terngrad_tf.distribute")
+            from terngrad_tf.distribute import PeerError  # noqa: F401 (loads TensorFlow)
         if restarts and (status := _supervise(name, None, restarts)) is not None:
             return status
         try:

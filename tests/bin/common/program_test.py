@@ -181,6 +181,16 @@ class ProgramTest(tf.test.TestCase):
 
             self.assert_refused(call(main, "x"), pattern, status)
 
+    def test_nothing_shows_that_tensorflow_loads(self):
+        result = subprocess.run(
+            [sys.executable, "-m", mnist_train.__name__, "--data_dir=/nonexistent"],
+            env={key: os.environ[key] for key in {*os.environ} - {"TF_CPP_MIN_LOG_LEVEL"}},
+            capture_output=True,
+            text=True,
+        )
+        self.assertEqual(result.stdout, "")
+        self.assertRegex(result.stderr, r"\A\S*mnist_train: error: No train files.*\n\Z")
+
     def test_threads_write_nothing_after_the_last_line_of_a_program(self):
         # TensorFlow's threads write directly to standard error until the process is gone.
         source = """if True:
