@@ -130,8 +130,10 @@ def parse(path: pathlib.Path, content: bytes) -> Loaded:
     try:
         stored = safetensors.numpy.load(content)
         metadata = _metadata(content)
-    except (safetensors.SafetensorError, KeyError, ValueError) as error:
+    except (safetensors.SafetensorError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
+    except KeyError as error:  # a dtype that NumPy lacks
+        raise _no_checkpoint(path, f"it holds arrays of {error}") from error
     description = _description(path, metadata)
     if _checksum(stored, metadata) != description.checksum:
         raise ValueError(f"{path} is damaged: its checksum is not that of its content")
@@ -188,7 +190,11 @@ def _description(path, metadata):
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else error
-        raise ValueError(f"{path} is no checkpoint of `terngrad_tf.Checkpoint`: {why}") from error
+        raise _no_checkpoint(path, why) from error
+
+
+def _no_checkpoint(path, why):
+    return ValueError(f"{path} is no checkpoint of `terngrad_tf.Checkpoint`: {why}")
 
 
 def _layout(metadata):

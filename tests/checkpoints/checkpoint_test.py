@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 import resource
@@ -273,6 +274,16 @@ class FolderTest(tf.test.TestCase):
         first.write_bytes(first_content[:-1])
         with self.assertRaisesRegex(ValueError, f"{newest} is damaged: [^;]*$"):
             Checkpoint(self.folder).load_weights(model)
+
+    def test_files_of_others_are_no_checkpoints(self):
+        model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+        path = pathlib.Path(self.get_temp_dir()) / "model.safetensors"
+        for dtype in ("F32", "BF16"):
+            array = {"dtype": dtype, "shape": [0], "data_offsets": [0, 0]}
+            header = json.dumps({"__metadata__": {"format": "pt"}, "w": array}).encode()
+            path.write_bytes(len(header).to_bytes(8, "little") + header)
+            with self.assertRaisesRegex(ValueError, "is no checkpoint of .*BF16|another format"):
+                Checkpoint(self.folder).load_weights(model, path)
 
     def test_what_is_saved_before_the_step_of_a_damaged_file_is_kept(self):
         self.train(2)
