@@ -58,30 +58,28 @@ class _Machine:
 
     def __init__(self, host, python, options, environment):
         self.host = host
-        self._python = python
         if host.is_local():
             code = "import sys; from terngrad_tf.launcher import probe; sys.exit(probe.main())"
-            self._command = [sys.executable, "-c", code]
+            command = [sys.executable, "-c", code]
         else:
-            self._command = ssh_command(host, options, python, environment, "probe")
+            command = ssh_command(host, options, python, environment, "probe")
         self._program = self._lost = None
+        try:
+            self._program = Program(str(host), command, python)
+        except LostError as error:
+            self._lost = error
 
     def ask(self, question):
         """Returns the answer; raises `LostError`, from then on always."""
         if self._lost is None:
             try:
-                return self._answer(question)
+                self._program.send(question)
+                return self._program.receive(_ANSWER_SECONDS)
             except TimeoutError:
                 self._lost = LostError(f"{self.host}: no answer within {_ANSWER_SECONDS:.0f} s")
             except LostError as error:
                 self._lost = error
         raise self._lost
-
-    def _answer(self, question):
-        if self._program is None:
-            self._program = Program(str(self.host), self._command, self._python)
-        self._program.send(question)
-        return self._program.receive(_ANSWER_SECONDS)
 
     def close(self):
         if self._program is not None:
@@ -106,8 +104,8 @@ def check(
     found = Findings()
     report(f"asking {len(hosts)} machines")
     machines = [_Machine(host, python, options, environment) for host in hosts]
-    try:
-        with concurrent.futures.ThreadPoolExecutor(len(hosts)) as pool:
+    with concurrent.futures.ThreadPoolExecutor(len(hosts)) as pool:
+        try:
             there = _of_all(pool, machines, _describe, found.faults)
             found.machines = {str(machine.host): told for machine, told in there.items()}
             listening = _of_all(pool, there, lambda one: _listen(one, port), found.faults)
@@ -115,9 +113,10 @@ def check(
                 report("measuring links")
             for pairs in _rounds(listening):
                 found.links += pool.map(lambda pair: _measure(pair, port), pairs)
-    finally:
-        for machine in machines:
-            machine.close()
+        finally:
+            # Ends the waits of the pool's threads, too, for example after Ctrl-C.
+            for machine in machines:
+                machine.close()
     _compare(found)
     return found
 

@@ -4,7 +4,9 @@ import os
 import pathlib
 import queue
 import shutil
+import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -134,6 +136,19 @@ class SshTest(unittest.TestCase):
             self.assertEqual(found.faults, [f"{reason}ory"])
             with self.assertRaisesRegex(LostError, reason):
                 copy_folder(host, [])
+
+    def test_ctrl_c_ends_a_check_that_waits_for_an_answer(self):
+        self.write_program("ssh", f"#!/bin/sh\n: > {self.folder}/asked\nexec sleep 60\n")
+        command = [sys.executable, "-m", "terngrad_tf", "check", "-H", "there.invalid"]
+        asking = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+        self.addCleanup(asking.kill)
+        while not (self.folder / "asked").exists():
+            time.sleep(0.05)
+        begin = time.monotonic()
+        # As a terminal.
+        os.killpg(asking.pid, signal.SIGINT)
+        self.assertEqual(asking.wait(60), 130)
+        self.assertLess(time.monotonic() - begin, 10)
 
     def test_a_connection_that_breaks_is_a_fault(self):
         self.write('(read -r line; echo "$line"; read -r line; echo "$line") |')
