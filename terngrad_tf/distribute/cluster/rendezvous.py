@@ -94,24 +94,24 @@ class _Look:
 
     def _why(self, index, name, failure):
         """Returns why a greeted process is missing, or None for the right process."""
-        who, own_name = self._tasks.describe(index), self._tasks.names[index]
+        who, its_name = self._tasks.describe(index), self._tasks.names[index]
         if failure is not None:
             why = self._refusals.reason(index, failure)
             if self._refusals.are_final(failure):
-                self._wrong[own_name] = f"{who} {why}"
+                self._wrong[its_name] = f"{who} {why}"
             return why
         if introductions.is_introduction(name):
             return "still agrees on who takes part"
         told = worker_lists.parse(name)
         if told is None:
             return greetings.OTHER_PROGRAM
-        if (told.name, told.count) != (own_name, self.own.count):
-            self._wrong[own_name] = worker_lists.difference(self._tasks, who, told)
+        if (told.name, told.count) != (its_name, self.own.count):
+            self._wrong[its_name] = worker_lists.difference(self._tasks, who, told)
             return "was started differently"
         if not self._fits(index, told):
             return "is about to train with other workers"
         self._right[index] = told
-        self._wrong.pop(own_name, None)
+        self._wrong.pop(its_name, None)
         return None
 
     def _fits(self, index, told):
