@@ -177,7 +177,7 @@ class Checkpoint(keras.callbacks.Callback):
             raise FileNotFoundError(f"{self._folder} holds no checkpoint")
         path = pathlib.Path(path)
         try:
-            description, arrays = files.read(path)
+            description, arrays, _ = files.read(path)
         except ValueError as error:
             if (other := newest_beside(path)) is None:
                 raise

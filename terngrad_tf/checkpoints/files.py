@@ -73,10 +73,6 @@ class Description:
     trained: list[list[str | None] | None] | None = None
 
 
-# A checkpoint's description, and its arrays by key.
-Loaded = tuple[Description, dict[str, np.ndarray]]
-
-
 def find(folder: PathLike) -> list[pathlib.Path]:
     """Returns the checkpoints in a folder, oldest first; ignores other files."""
     folder = pathlib.Path(folder)
@@ -115,18 +111,19 @@ def describe(path: pathlib.Path) -> Description:
     return _description(path, metadata)
 
 
-def read(path: pathlib.Path) -> Loaded:
-    """Reads a checkpoint.
+def read(path: pathlib.Path) -> tuple[Description, dict[str, np.ndarray], bytes]:
+    """Returns a checkpoint's description, its arrays by key, and the content of the file.
 
     Raises:
         ValueError: the file is damaged, or not a checkpoint.
     """
     with open_regular(path) as file:
-        return parse(path, file.read())
+        content = file.read()
+    return *parse(path, content), content
 
 
-def parse(path: pathlib.Path, content: bytes) -> Loaded:
-    """Reads the content of a file, which may have come from another process; as `read`."""
+def parse(path: pathlib.Path, content: bytes) -> tuple[Description, dict[str, np.ndarray]]:
+    """Returns the description and the arrays in the content of a file; as `read`."""
     try:
         stored = safetensors.numpy.load(content)
         metadata = _metadata(content)
@@ -139,8 +136,7 @@ def parse(path: pathlib.Path, content: bytes) -> Loaded:
         raise ValueError(f"{path} is damaged: its checksum is not that of its content")
     if stored.keys() != description.paths.keys():
         raise ValueError(f"{path} is damaged: it holds other arrays than it says")
-    arrays = {key: stored[key].view(dtype) for key, _, dtype in _layout(metadata)}
-    return description, arrays
+    return description, {key: stored[key].view(dtype) for key, _, dtype in _layout(metadata)}
 
 
 def remove_all_but(folder: PathLike, kept: Sequence[pathlib.Path]) -> None:

@@ -5,15 +5,19 @@ import logging
 import pathlib
 from typing import Any
 
+import numpy as np
+
 from terngrad_tf.checkpoints import files
-from terngrad_tf.checkpoints.files import Loaded
+from terngrad_tf.checkpoints.files import Description
 from terngrad_tf.distribute import TernGradStrategy, run_on_all
 from terngrad_tf.distribute.consistency.broadcast import broadcast_bytes
 
 _logger = logging.getLogger(__name__)
 
+_Found = tuple[Description, dict[str, np.ndarray]]
 
-def newest_of(folder: pathlib.Path) -> Loaded | None:
+
+def newest_of(folder: pathlib.Path) -> tuple[Description, dict[str, np.ndarray], bytes] | None:
     """Returns the newest intact checkpoint, or None.
 
     Raises:
@@ -44,7 +48,7 @@ def newest_beside(path: pathlib.Path) -> pathlib.Path | None:
     return None
 
 
-def newest_of_all(strategy: Any, folder: pathlib.Path, num_copies: int) -> Loaded | None:
+def newest_of_all(strategy: Any, folder: pathlib.Path, num_copies: int) -> _Found | None:
     """Returns the newest checkpoint of the writing processes; all processes call this together.
 
     Processes that lack the checkpoint receive it; its path is then their folder.
@@ -54,8 +58,9 @@ def newest_of_all(strategy: Any, folder: pathlib.Path, num_copies: int) -> Loade
         PeerError: all of another process's checkpoints are damaged.
     """
     if not isinstance(strategy, TernGradStrategy) or strategy.num_processes == 1:
-        return newest_of(folder)
-    found: Loaded | None = None
+        found = newest_of(folder)
+        return None if found is None else found[:2]
+    found: Any = None
 
     def look():
         nonlocal found
@@ -67,9 +72,8 @@ def newest_of_all(strategy: Any, folder: pathlib.Path, num_copies: int) -> Loade
                 raise
         if found is None:
             return None
-        description, _ = found
-        size = description.path.stat().st_size
-        return [description.position.step, description.checksum, size]
+        description, _, content = found
+        return [description.position.step, description.checksum, len(content)]
 
     told = run_on_all(strategy, "newest checkpoint", look)
     writers = [index for index in range(num_copies + 1) if index < len(told) and told[index]]
@@ -77,12 +81,10 @@ def newest_of_all(strategy: Any, folder: pathlib.Path, num_copies: int) -> Loade
         return None
     source = max(writers, key=lambda index: told[index][0])
     _, checksum, size = told[source]
-    if all(one is not None and one[1] == checksum for one in told):
-        return found
-    content = bytes(size)
-    if found is not None and strategy.process_index == source:
-        content = found[0].path.read_bytes()
-    content = broadcast_bytes(strategy, content, source)
-    if found is not None and found[0].checksum == checksum:
-        return found
-    return files.parse(folder, content)
+    if any(one is None or one[1] != checksum for one in told):
+        is_source = strategy.process_index == source
+        content = found[2] if is_source else bytes(size)
+        content = broadcast_bytes(strategy, content, source)
+        if found is None or found[0].checksum != checksum:
+            return files.parse(folder, content)
+    return found[:2]

@@ -229,7 +229,7 @@ class FolderTest(tf.test.TestCase):
         other = keras.models.clone_model(model)
         before = Checkpoint(self.folder)
         before.load_weights(other)
-        description, arrays = files.read(before.latest)
+        description, arrays, _ = files.read(before.latest)
         self.assertEqual(description.position.step, 10)
         for number, variable in enumerate(other.variables):
             self.assertAllEqual(variable, arrays[f"model.{number}"])
@@ -464,7 +464,7 @@ class FolderTest(tf.test.TestCase):
     def test_older_files_lack_what_a_model_holds(self):
         model = self.adversaries(builds=True)
         (path,) = files.find(self.folder)
-        description, arrays = files.read(path)
+        description, arrays, _ = files.read(path)
         old = {k: v for k, v in arrays.items() if k.startswith("optimizer.")}
         paths = dict(description.paths)
         for number, v in enumerate(model.trainable_variables + model.non_trainable_variables):
@@ -504,7 +504,7 @@ class FolderTest(tf.test.TestCase):
     def test_checkpoints_without_a_description_of_the_model(self):
         self.resume()
         (path,) = files.find(self.folder)
-        description, arrays = files.read(path)
+        description, arrays, _ = files.read(path)
         for model in (None, "x" * 2**22, "\ud800"):  # of older files; too long; not Unicode
             files.write(dataclasses.replace(description, model=model, trained=None), arrays)
             self.assertIsNone(files.describe(path).model)
@@ -626,7 +626,7 @@ class FolderTest(tf.test.TestCase):
         path = files.path_of(self.folder, 7)
         paths = dict.fromkeys(arrays, "x")
         files.write(files.Description(path, files.Position(7), paths, {"loss": 0.5}), arrays)
-        description, read = files.read(path)
+        description, read, _ = files.read(path)
         self.assertEqual(description.logs, {"loss": 0.5})
         for name, array in arrays.items():
             self.assertEqual(read[name].dtype, array.dtype)

@@ -91,7 +91,7 @@ class GivenUpTest(tf.test.TestCase):
 
         run(2)
         # Worker 1 went on alone to step 500, and the next generation from step 20, without it.
-        description, arrays = files.read(files.path_of(root / "1", 20))
+        description, arrays, _ = files.read(files.path_of(root / "1", 20))
         position = dataclasses.replace(description.position, step=500, epoch=50)
         path = files.path_of(root / "1", 500)
         files.write(dataclasses.replace(description, path=path, position=position), arrays)
