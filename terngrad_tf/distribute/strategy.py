@@ -215,10 +215,10 @@ class TernGradStrategy(tf.distribute.Strategy):
     ) -> Any:
         """Runs `fn` on all replicas, also on those that have no examples.
 
-        The last batch of an epoch may not divide evenly. A replica without examples computes on an
-        example of zeros, which its optimizers, metrics and batch norm ignore. Keras losses (and
-        `compute_loss`) are weighted by the replicas' numbers of examples, so that their sum is the
-        mean over the whole batch.
+        The last batch of an epoch may not divide evenly. A replica without examples computes on
+        another's or on zeros, which its optimizers, metrics and batch norm ignore. Keras losses
+        (and `compute_loss`) are weighted by the replicas' numbers of examples, so that their sum
+        is the mean over the whole batch.
 
         Args:
             fn: function of batches, as for `run`.
