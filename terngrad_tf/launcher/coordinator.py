@@ -349,7 +349,7 @@ class _Attempt:
         self._told_by: set[Node | None] = set()
         # Seconds for which this process waited for a machine's messages in vain.
         self._silent = dict.fromkeys(self._running.values(), 0.0)
-        # Size of shown lines that no agent was told, by rank.
+        # Size of shown lines not yet reported to agents, by rank.
         self._shown = dict.fromkeys(self._running, 0)
 
     def failure(self) -> _Failure | None:

@@ -59,7 +59,7 @@ class Node:
         self._ports = ports
 
     def open(self, events: "queue.SimpleQueue[Event]") -> None:
-        """Connects; may raise `LostError`. From then on, the machine's messages are events."""
+        """Connects; may raise `LostError`. The machine's messages then are events."""
         raise NotImplementedError
 
     def address(self, slot: int) -> str:

@@ -24,7 +24,7 @@ _WATCHED = _STOPPING | {signal.SIGCHLD}
 STATUS_PEER = 3
 # Programs saved in order to restart with more workers; such restarts are not counted.
 STATUS_NEWCOMERS = 76
-# What exit statuses mean after which a program may restart.
+# Meaning of exit statuses after which a program may restart.
 _TEMPORARY = {
     STATUS_PEER: "another worker ended or is out of reach",
     preemption.STATUS: "stopped by SIGTERM, and saved",

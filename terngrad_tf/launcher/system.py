@@ -1,4 +1,4 @@
-"""What the launcher asks of the operating system: sockets, signals and devices."""
+"""Requests of the launcher to the operating system: sockets, signals and devices."""
 
 import contextlib
 import ctypes

@@ -13,7 +13,7 @@ from terngrad_tf.training.logs import report
 
 # The link over which losses are drawn in seconds.
 LINK = "100 Mbit/s"
-# What stands in place of a chart without curves.
+# Text in place of a chart without curves.
 _WITHOUT_CURVE = {
     "Training loss": "No loss was written: the run has not trained so far.",
     "Accuracy": "None was written; the command for an evaluation is below.",

@@ -1,4 +1,4 @@
-"""What the subcommands of `terngrad` share: parsers, and errors in one line."""
+"""Shared by the subcommands of `terngrad`: parsers, and errors in one line."""
 
 import argparse
 import sys

@@ -60,9 +60,9 @@ class _Look:
         self._deadline = deadline
         self._same_lists = same_lists
         self._refusals = refusals.Refusals(tasks, token)
-        # What the right processes told, by index.
+        # Places of the right processes, by index.
         self._right: dict[int, Place] = {}
-        # How wrongly started processes differ, by name.
+        # Differences of wrongly started processes, by name.
         self._wrong: dict[str, str] = {}
         self._wrong_since = None
 

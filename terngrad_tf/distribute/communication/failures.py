@@ -19,7 +19,7 @@ _DIFFERENT = re.compile(
     r"[^\n]*(?:Shape mismatch in the collective|is joining a group with|expected (?:type|data_type)"
     r"|inconsistent with)[^\n]*"
 )
-# What the others were told of a process that sent no heartbeats.
+# TensorFlow's messages about a process that sent no heartbeats.
 _SILENT = re.compile(r"heartbeat timeout|stopped sending heartbeats|already-in-error task")
 _LEADER = re.compile(r"CoordinationService|coordination service")
 

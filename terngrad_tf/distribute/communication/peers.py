@@ -129,7 +129,7 @@ def own_pause() -> str:
 
 
 def last_words(tasks: Tasks, gone: Iterable[int]) -> str | None:
-    """Returns one line on those of the gone processes that said that they end, or None."""
+    """Returns one line on the gone processes that announced their end, or None."""
     over = {index: why for index in gone if (why := endings.of_lost(index)) is not None}
     return next(filter(None, over.values()), None) or alone(tasks, over) if over else None
 

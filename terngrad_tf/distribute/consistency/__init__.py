@@ -1,6 +1,6 @@
 """Compares or equalizes the options, calls, data and weights that all processes must share.
 
-What differs is refused on all processes, or taken from the chief:
+All processes refuse a difference, or take the chief's value:
 
     handshake       code and options of strategies, gradients of models: refused
     seeds           random seeds: the chief's, unless the program sets them

@@ -240,7 +240,7 @@ def _digest(values):
 
 @dataclasses.dataclass(frozen=True)
 class _Present:
-    """What the workers that are present know, this one included.
+    """Knowledge of the workers that are present, this one included.
 
     Attributes:
         states: saved state of each worker, by index.

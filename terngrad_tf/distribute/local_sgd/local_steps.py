@@ -362,7 +362,7 @@ def local_steps_optimizer(optimizer: keras.optimizers.Optimizer) -> DiLoCo | Non
 
 @contextlib.contextmanager
 def _variables_of_replicas(strategy) -> Iterator[None]:
-    """Context in which each replica of a `TernGradStrategy` gets variables of its own."""
+    """Context in which each replica of a `TernGradStrategy` gets own variables."""
     if not private.is_own(strategy):
         yield
         return

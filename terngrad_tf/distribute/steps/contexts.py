@@ -15,7 +15,7 @@ from terngrad_tf.distribute.steps.local_steps_optimizer import (
 
 
 class _State(threading.local):
-    """What the contexts of a thread say.
+    """State of a thread's contexts.
 
     Attributes:
         noise: that of `local_updates`; None if optimizers exchange gradients.

@@ -263,7 +263,7 @@ class Subspace:
         return self.mean, self.layout
 
     def _check_arrays(self, source: str) -> None:
-        """Raises ValueError unless arrays and layout are those of a subspace."""
+        """Raises ValueError if arrays and layout form no subspace."""
         components, layout = self.components, self.layout
         if components.ndim != 2 or not 0 < components.shape[0] < components.shape[1]:
             raise ValueError(

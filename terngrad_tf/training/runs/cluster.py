@@ -1,4 +1,4 @@
-"""What the processes of a run do together, or the chief alone.
+"""Actions of a run's processes together, or of the chief alone.
 
 Only the chief uses the run's folder. If one process fails, all end with its reason.
 """

@@ -57,8 +57,8 @@ class SaveCheckpoints(StepCounter):
     """Saves on schedule and at the last step; all processes call it after each step.
 
     Processes with a common schedule compare their weights, then save; weights that are not finite
-    end the run on all. With a schedule of its own, the chief saves alone, without weights that are
-    not finite, because the next loss ends the run on all. The processes then compare after a later
+    end the run on all. If only the chief's clock counts, the chief saves alone, but no weights that
+    are not finite: the next loss ends the run on all. The processes then compare after a later
     step, and those that keep copies save.
 
     SIGTERM, and workers that wait, make any step the last one; the run then ends with
@@ -67,7 +67,7 @@ class SaveCheckpoints(StepCounter):
     Saves within `fit`, which overwrites the weights with their moving averages before it returns.
 
     Args:
-        agreement: tells all processes the requests of each, such as `STOP`.
+        agreement: sends the requests of each process, such as `STOP`, to all.
         exchanged: called after the exchange of local steps that saving may begin with.
         last_step_ended: called before the last step is saved.
         newcomers: returns the names of waiting workers.

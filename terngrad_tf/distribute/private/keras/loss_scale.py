@@ -27,7 +27,7 @@ _FEWEST_FOR_TWICE = 3
 _ROUNDING = 1e-5
 _SAME_SCALE = ("Cast", "EnsureShape", "Identity", "Neg", "Reshape", "Squeeze")
 SUMS = ("Add", "AddV2", "AddN", "Sub")
-# How steps change gradients by factors that depend on them, as in clipping.
+# Operations of steps that clip or replace elements of gradients.
 _CHANGES = ("ClipByValue", "Maximum", "Minimum", "Mul", "RealDiv", "Select", "SelectV2")
 _RULE = (
     "A replica's loss must be its mean divided by `strategy.num_replicas_in_sync`; Keras' losses"
