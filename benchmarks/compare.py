@@ -11,6 +11,8 @@ import pathlib
 
 from absl import app, flags
 
+from benchmarks.lib import markdown
+
 _KEYS = flags.DEFINE_list(
     "keys",
     ["hosts", "elements", "weights", "batch", "replicas", "clip_factor", "seed"],
@@ -77,10 +79,10 @@ def main(argv):
     found = changes(before, after)
     moved = [change for change in found if factor(*change[2:]) >= _LEAST.value]
     if moved:
-        print("\n| row | figure | before | after | after / before |\n|---|---|---|---|---|")
+        print(f"\n{markdown.head('row | figure | before | after | after / before')}")
     for key, name, old, new in moved:
         ratio = f"{new / old:.2f}" if old else ""
-        print(f"| {' '.join(key)} | {name} | {old:,.4g} | {new:,.4g} | {ratio} |")
+        print(markdown.row([" ".join(key), name, f"{old:,.4g}", f"{new:,.4g}", ratio]))
     print(f"\n{len(moved)} of {len(found)} figures moved by a factor of {_LEAST.value:g} or more.")
     alone = len(before.keys() ^ after.keys())
     if alone:

@@ -1,8 +1,6 @@
-"""Means over seeds or rounds, as text."""
+"""Means and medians over seeds or rounds."""
 
 import statistics
-
-import scipy.stats
 
 
 def medians(rounds):
@@ -42,5 +40,7 @@ def difference(found, baseline, name, factor=100, digits=2):
     # Equal pairs have no p.
     if len(pairs) < 2 or all(a == b for a, b in pairs):
         return [text, ""]
+    import scipy.stats  # slow to load
+
     p = scipy.stats.ttest_rel(*zip(*pairs, strict=True)).pvalue
     return [text, f"{p:.3f}" if p >= 0.001 else "below 0.001"]

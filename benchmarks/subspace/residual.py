@@ -21,7 +21,6 @@ the file, and the table shows the whole file.
 
 import collections
 import contextlib
-import itertools
 import os
 import pathlib
 import statistics
@@ -190,13 +189,11 @@ def table(runs):
 def main():
     """Trains the missing seeds and prints the table."""
     runs = figures.Finished(_JSON.value, settings())
-    done = {seed for seed, _ in itertools.groupby(runs, key=lambda run: run["seed"])}
-    missing = [seed for seed in map(int, _SEEDS.value) if seed not in done]
-    print(f"{len(done)} seeds are done, {len(missing)} are missing", flush=True)
+    missing = runs.missing([(seed,) for seed in map(int, _SEEDS.value)], "seed")
     with tempfile.TemporaryDirectory() as data_dir:
         if missing:
             fashion.convert(_RAW_DIR.value, data_dir, train_shards=NUM_PARTS)
-        for seed in missing:
+        for (seed,) in missing:
             runs.add(*measure(data_dir, seed))
             print(f"seed {seed}", flush=True)
     print(f"\n{table(runs)}")

@@ -95,14 +95,19 @@ def table(rows):
     """Returns the rows as a Markdown table."""
     # Title of each column, and format of its numbers.
     columns = {
-        **{"net": ("network", ""), "weights": ("weights", ","), "batch_size": ("batch", "")},
-        **{"trials": ("trials", ""), "steps": ("steps", "")},
-        **{"sgd_milliseconds": ("SGD ms", ".0f"), "bfgs_milliseconds": ("P-BFGS ms", ".0f")},
+        "net": ("network", ""),
+        "weights": ("weights", ","),
+        "batch_size": ("batch", ""),
+        "trials": ("trials", ""),
+        "steps": ("steps", ""),
+        "sgd_milliseconds": ("SGD ms", ".0f"),
+        "bfgs_milliseconds": ("P-BFGS ms", ".0f"),
         "ratio": ("ratio", ".2f"),
         "sgd_cpu_milliseconds": ("SGD CPU ms", ".0f"),
         "bfgs_cpu_milliseconds": ("P-BFGS CPU ms", ".0f"),
         "cpu_ratio": ("CPU ratio", ".2f"),
-        **{"sent_bytes": ("sent bytes", ""), "float32_bytes": ("float32 bytes", ",")},
+        "sent_bytes": ("sent bytes", ""),
+        "float32_bytes": ("float32 bytes", ","),
     }
     lines = [[format(row[name], how) for name, (_, how) in columns.items()] for row in rows]
     return markdown.table(" | ".join(title for title, _ in columns.values()), lines)
