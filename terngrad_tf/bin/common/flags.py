@@ -65,7 +65,7 @@ def define_within(
 ) -> None:
     """Defines a flag for an integer from `least` to `most`, which absl checks.
 
-    Programs' help lists flags by the module that defines them.
+    Defined here, since the help of programs groups flags by the module that defines them.
     """
     flags.DEFINE_integer(
         name, default, text, flag_values=values, lower_bound=least, upper_bound=most
