@@ -174,7 +174,7 @@ class SshNode(Node):
 
 
 class Program:
-    """A Python program, mostly of another machine, that reads and writes messages in JSON.
+    """A Python program, usually on another machine, that reads and writes messages in JSON.
 
     Args:
         name: name of the machine.
@@ -292,7 +292,7 @@ def explain_ssh(status: int, last: str, python: str, is_connected: bool = False)
     return last or f"the connection ended with status {status}"
 
 
-def _message_of(line: str | bytes) -> dict[str, Any] | None:
+def _message_of(line: bytes) -> dict[str, Any] | None:
     """Returns the message in a line of a remote program; None for a greeting of its shell."""
     with contextlib.suppress(ValueError):
         message = json.loads(line)

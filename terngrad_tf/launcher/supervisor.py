@@ -57,7 +57,7 @@ def supervise(
     Args:
         command: the program's command. None: the program is a fork of this process, which goes on
             after this call. It starts at once, with all that is imported; see `may_fork`.
-        max_restarts: most restarts, without those that let further workers take part.
+        max_restarts: maximum number of restarts; those for further workers do not count.
         report: function of a line, called before each restart and when none is left.
 
     Returns:

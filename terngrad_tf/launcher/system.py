@@ -20,7 +20,7 @@ def has_gpu_driver() -> bool:
 
 
 def listening_socket(port: int) -> socket.socket:
-    """Returns a socket that listens on a TCP port, over both versions of IP like TensorFlow's.
+    """Returns a socket that listens on a TCP port, over both versions of IP.
 
     Raises:
         OSError: the port cannot be used.

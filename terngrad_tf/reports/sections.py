@@ -103,13 +103,12 @@ def add_curves(page: Page, runs: Sequence[RunData]) -> None:
         figure = charts.curves(labels, over_link, log=True, lines=lines)
         drawn.append(page.chart(f"Training loss over a link of {LINK}", figure))
     by_title = {
-        "Training loss": ("cross-entropy", _losses(runs)),
-        "Accuracy": ("accuracy / %", _accuracies(runs)),
-        "Learning rate": ("learning rate", _curves(runs, tags.LEARNING_RATE)),
-        "Speed": ("examples/s", _curves(runs, tags.EXAMPLES_PER_SECOND)),
+        "Training loss": ("cross-entropy", _losses(runs), True),
+        "Accuracy": ("accuracy / %", _accuracies(runs), False),
+        "Learning rate": ("learning rate", _curves(runs, tags.LEARNING_RATE), False),
+        "Speed": ("examples/s", _curves(runs, tags.EXAMPLES_PER_SECOND), False),
     }
-    for title, (label, series) in by_title.items():
-        is_log = title == "Training loss"
+    for title, (label, series, is_log) in by_title.items():
         figure = charts.curves((STEP, label), series, log=is_log, lines=lines)
         hint = element("div", element("h3", title), element("p", _WITHOUT_CURVE[title]))
         drawn.append(page.chart(title, figure) if figure["data"] else hint)

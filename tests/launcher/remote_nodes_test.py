@@ -30,7 +30,7 @@ class TokenTest(unittest.TestCase):
             listener = remote_nodes.Listener(sock, 2, TOKEN)
             address = sock.getsockname()
             own = _join_as_machine_1(address, [1], TOKEN)
-            other, *_ = listener.wait(1, 60.0)
+            other = listener.wait(1, 60.0).connection
             for connection in (own, other):
                 with connection:
                     limit = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
@@ -109,7 +109,7 @@ class TokenTest(unittest.TestCase):
                 time.sleep(0.01)
             self.assertFalse(listener.has(1))
             with _join_as_machine_1(server.getsockname(), [2223], None):
-                self.assertEqual(listener.wait(1, 60)[2]["ports"], [2223])
+                self.assertEqual(listener.wait(1, 60).told["ports"], [2223])
 
     def test_a_machine_that_was_there_is_awaited_for_seconds_only(self):
         # Its run may go on without it.

@@ -15,6 +15,7 @@ from terngrad_tf.bin.common import (
     tf1_flags,
     train_flags,
 )
+from terngrad_tf.launcher import supervisor
 from terngrad_tf.training.configs.eval_config import EvalConfig
 
 
@@ -138,7 +139,7 @@ def _train_sync(values, own, cluster):
 def _leave():
     """Ends this process before TensorFlow, which might wait for a lost process."""
     sys.stdout.flush()
-    os._exit(program.STATUS_PEER)
+    os._exit(supervisor.STATUS_PEER)
 
 
 def _evaluate(values):

@@ -30,7 +30,6 @@ from terngrad_tf.version import __version__
 
 STATUS_DIVERGED = 1
 STATUS_ERROR = 2
-STATUS_PEER = 3
 STATUS_DISK = 4
 _GOES_ON = "the same command goes on"
 
@@ -158,7 +157,7 @@ def _line_and_status(error):
     if isinstance(error, NewcomersError):
         return f"{error}; {_GOES_ON}", supervisor.STATUS_NEWCOMERS
     if isinstance(error, PeerError):
-        return error, STATUS_PEER
+        return error, supervisor.STATUS_PEER
     if line := write_failure(error):
         return f"{line}; {_GOES_ON}", STATUS_DISK
     if is_interrupt(error):

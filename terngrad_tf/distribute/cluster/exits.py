@@ -14,8 +14,7 @@ from terngrad_tf.common.last_line import (
 )
 from terngrad_tf.distribute.cluster import rendezvous
 from terngrad_tf.distribute.communication import endings, failures, peers
-
-STATUS_PEER = 3
+from terngrad_tf.launcher.supervisor import STATUS_PEER
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Decodes packed words to gradients, in one pass under XLA."""
 
 import functools
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -166,7 +167,7 @@ class _Segments:
         ]
         ends = np.cumsum([sum(widths.values()) for widths in self._segments]).tolist()
         # The first column of each segment, and the first after it.
-        self._bounds = list(zip([0, *ends], ends, strict=False))
+        self._bounds = list(itertools.pairwise([0, *ends]))
 
     def decoder(self, digits, total_bias):
         """Returns a function of parts or digits `[..., columns]` and scales to the tensors.

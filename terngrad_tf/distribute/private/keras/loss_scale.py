@@ -94,17 +94,19 @@ def is_zero(op: tf.Operation) -> bool:
 
 
 def warn_of_scale(optimizer: Any, gradients: Any) -> None:
-    """Warns if an optimizer gets gradients of a loss with a wrong scale; in replica context.
+    """Warns if an optimizer trains at a wrong rate; in replica context.
 
-    Also if all replicas get one batch, of which each should get a part.
+    The loss may have a wrong scale, all replicas may have the same batch, or the step may have
+    summed the gradients already.
     """
     wrong = {getattr(gradient, "_wrong_scale", None) for gradient in gradients} - {None}
     for fault in wrong:
         warnings.warn(f"The optimizer {optimizer.name!r} trains {fault}. {_RULE}", stacklevel=2)
     strategy = tf.distribute.get_strategy()
     count, extended = strategy.num_replicas_in_sync, strategy.extended
-    is_known = isinstance(extended, LocalReplicas) and not tf.executing_eagerly()
-    if is_known and count > 1 and are_of_same_examples(gradients, extended.process_group):
+    if count == 1 or not isinstance(extended, LocalReplicas) or tf.executing_eagerly():
+        return
+    if are_of_same_examples(gradients, extended.process_group):
         warnings.warn(
             f"The optimizer {optimizer.name!r} gets gradients of the same examples from all {count}"
             f" replicas: {count} times the work, and {count} times the rate if the loss is their"
@@ -112,7 +114,7 @@ def warn_of_scale(optimizer: Any, gradients: Any) -> None:
             " `strategy.experimental_distribute_dataset(dataset)`, which are divided",
             stacklevel=2,
         )
-    if is_known and count > 1 and any(map(_is_summed, gradients)):
+    if any(map(_is_summed, gradients)):
         warnings.warn(
             f"The optimizer {optimizer.name!r} gets gradients that the step has summed over all"
             f" {count} replicas, and sums them once more: {count} times the rate. Give it"
@@ -122,9 +124,9 @@ def warn_of_scale(optimizer: Any, gradients: Any) -> None:
 
 
 def _is_summed(gradient):
-    """Returns True for a sum over replicas that at most elementwise steps of the user changed.
+    """Returns True for a sum over replicas, also if elementwise operations changed the sum.
 
-    A constant factor may be the division by their number.
+    Constant factors end the search: they may divide by the number of replicas.
     """
     # Scalars may be divided by sums over replicas, such as numbers of examples.
     if gradient is None or gradient.shape.rank == 0:
