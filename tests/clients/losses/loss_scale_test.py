@@ -248,6 +248,14 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
         loss = _NOT_DIVIDED["mean"]
         self.assertEmpty(train(2, loss, lambda gradients, n: [g / n for g in gradients]))
 
+    def test_gradients_that_the_step_averages(self):
+        def average(gradients, n):
+            return tf.distribute.get_replica_context().all_reduce("mean", gradients)
+
+        (message,) = train(4, _NOT_DIVIDED["mean"], average)
+        self.assertIn("trains at 4 times the rate", message)
+        self.assertEmpty(train(4, _RIGHT["divided mean"], average))
+
     @parameterized.parameters(*_SUMMED)
     def test_gradients_that_are_summed_by_the_step(self, name):
         loss, change = _RIGHT["loss of Keras"], _SUMMED[name]

@@ -11,7 +11,10 @@ import tensorflow as tf
 
 from terngrad_tf.distribute.private.collectives.extended import LocalReplicas
 from terngrad_tf.distribute.private.patches import patch
-from terngrad_tf.distribute.private.replicas.padded_reductions import is_sum_of_replicas
+from terngrad_tf.distribute.private.replicas.padded_reductions import (
+    averaged_over_replicas,
+    is_sum_of_replicas,
+)
 from terngrad_tf.distribute.private.replicas.replica_data import (
     are_of_same_examples,
     differs,
@@ -99,7 +102,8 @@ def warn_of_scale(optimizer: Any, gradients: Any) -> None:
     The loss may have a wrong scale, all replicas may have the same batch, or the step may have
     summed the gradients already.
     """
-    wrong = {getattr(gradient, "_wrong_scale", None) for gradient in gradients} - {None}
+    parts = map(averaged_over_replicas, gradients)
+    wrong = {getattr(gradient, "_wrong_scale", None) for gradient in parts} - {None}
     for fault in wrong:
         warnings.warn(f"The optimizer {optimizer.name!r} trains {fault}. {_RULE}", stacklevel=2)
     strategy = tf.distribute.get_strategy()

@@ -23,19 +23,26 @@ from terngrad_tf.distribute.private.replicas.padding import (
 
 def is_sum_of_replicas(tensor: Any) -> bool:
     """Returns True for a result of `all_reduce("sum", ...)`."""
-    return hasattr(tensor, "_is_sum_of_replicas")
+    return getattr(tensor, "_reduced_by", None) == tf.distribute.ReduceOp.SUM
+
+
+def averaged_over_replicas(tensor: Any) -> Any:
+    """Returns this replica's part of a result of `all_reduce("mean", ...)`; else the tensor."""
+    is_mean = getattr(tensor, "_reduced_by", None) == tf.distribute.ReduceOp.MEAN
+    return tensor._reduced_from if is_mean else tensor
 
 
 @patch(distribute_lib.ReplicaContextBase, "all_reduce")
 def _reduce(stock, self, reduce_op, value, options=None):
-    """Leaves out replicas without examples, unknown to `tf.distribute`, and notes sums."""
+    """Leaves out replicas without examples, unknown to `tf.distribute`, and notes what it did."""
     reduce_op = tf.distribute.ReduceOp(getattr(reduce_op, "value", reduce_op).upper())
     reduced = _reduce_examples(stock, self, reduce_op, value, options)
-    if reduce_op == tf.distribute.ReduceOp.SUM:
-        for tensor in filter(
-            tf.is_symbolic_tensor, tf.nest.flatten(reduced, expand_composites=True)
-        ):
-            tensor._is_sum_of_replicas = True
+    for part, result in zip(tf.nest.flatten(value), tf.nest.flatten(reduced), strict=True):
+        tensors = tf.nest.flatten(result, expand_composites=True)
+        # TensorFlow shares eager constants.
+        if all(map(tf.is_symbolic_tensor, tensors)):
+            for tensor in (result, *tensors):
+                tensor._reduced_by, tensor._reduced_from = reduce_op, part
     return reduced
 
 
