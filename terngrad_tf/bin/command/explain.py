@@ -8,7 +8,7 @@ Example:
 import argparse
 from collections.abc import Sequence
 
-from terngrad_tf.bin.command.parsing import fail
+from terngrad_tf.bin.command.parsing import fail, make_parser
 from terngrad_tf.common import messages
 from terngrad_tf.common.arguments import did_you_mean, shown
 
@@ -17,11 +17,10 @@ PROGRAM = "terngrad explain"
 
 def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
-    result = argparse.ArgumentParser(
-        prog=PROGRAM,
-        description="Prints what a message of terngrad_tf means and what to do. Messages that end"
-        " a program name their code at the end of the line. --list prints all.",
-        allow_abbrev=False,
+    result = make_parser(
+        PROGRAM,
+        "Prints what a message of terngrad_tf means and what to do. Messages that end a program\n"
+        "name their code at the end of the line. --list prints all.",
     )
     result.add_argument("--list", action="store_true", help="Print all codes and messages.")
     result.add_argument("words", nargs="*", metavar="WORDS", help="A code, or a message's text.")

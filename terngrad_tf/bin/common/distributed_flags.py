@@ -109,9 +109,15 @@ class DistributedFlags(cluster_flags.ClusterFlags):
         return found
 
     def join(
-        self, cluster: "tf.distribute.cluster_resolver.ClusterResolver", config: TrainConfig
+        self,
+        cluster: "tf.distribute.cluster_resolver.ClusterResolver",
+        config: TrainConfig,
+        **meeting: Any,
     ) -> "Membership | None":
         """Waits for workers that come and go; returns those that train, None without --min_workers.
+
+        Args:
+            **meeting: this object's `arguments()`.
 
         Raises:
             PeerError: too few workers are present, or their programs differ.
@@ -131,7 +137,7 @@ class DistributedFlags(cluster_flags.ClusterFlags):
                 num_copies=self.replicate_checkpoints,
                 join_timeout=self.join_timeout,
                 options=config.values("shared"),
-                **self.arguments(),
+                **meeting,
             )
 
 

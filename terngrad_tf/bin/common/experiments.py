@@ -128,7 +128,7 @@ def _train_sync(values, own, cluster):
 
     meeting = own.arguments()
     config, workers = distributed_flags.sync_config(values, cluster)
-    membership = own.join(workers, config)
+    membership = own.join(workers, config, **meeting)
     if membership is not None:
         log(membership.describe())
     result = training.train(config, membership, cluster_resolver=workers, **meeting)
