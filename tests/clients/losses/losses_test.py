@@ -424,15 +424,22 @@ class LossesTest(ClientTest):
             [
                 losses_of_an_own_step,
                 results_of_an_own_step,
-                average_losses_of_an_own_step,
-                trained_factors_of_losses,
                 losses_of_targets_without_a_last_axis,
                 losses_of_several_outputs,
+                losses_of_each_example,
+            ]
+        )
+
+    @pytest.mark.slow
+    def test_other_losses_and_their_means_are_those_of_whole_batches(self):
+        self.assert_same_without_strategy(
+            [
+                average_losses_of_an_own_step,
+                trained_factors_of_losses,
                 losses_of_several_outputs_of_an_own_step,
                 own_metrics,
                 overlap_of_equal_parts,
                 losses_of_sequences,
-                losses_of_each_example,
             ]
         )
 

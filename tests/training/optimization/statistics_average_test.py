@@ -132,6 +132,7 @@ class StatisticsAverageTest(tf.test.TestCase):
         )
         self.assertEqual(int(optimizer.inner_optimizer.iterations.numpy()), len(values) - 2)
 
+    @pytest.mark.slow
     def test_local_steps_that_loss_scaling_leaves_out_delay_an_exchange(self):
         def make():
             inner = optimizers.build_optimizer("gd", 0.05, averages=False)
