@@ -486,6 +486,7 @@ class LossesTest(ClientTest):
             ]
         )
 
+    @pytest.mark.slow
     def test_losses_with_masks_are_of_each_replica_where_replicas_cannot_meet(self):
         strategy = TernGradStrategy(2, grad_bits=32)
         with self.assertWarnsRegex(UserWarning, "is divided by the weights of each replica's"):

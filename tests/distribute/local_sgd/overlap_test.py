@@ -95,7 +95,7 @@ class BackgroundFunctionsTest(tf.test.TestCase):
         background = BackgroundFunctions()
         (thread,) = set(threading.enumerate()) - before
         del background
-        gc.collect()
+        gc.collect(1)
         thread.join(timeout=60)
         self.assertFalse(thread.is_alive())
 
