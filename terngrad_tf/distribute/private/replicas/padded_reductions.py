@@ -34,7 +34,7 @@ def averaged_over_replicas(tensor: Any) -> Any:
 
 @patch(distribute_lib.ReplicaContextBase, "all_reduce")
 def _reduce(stock, self, reduce_op, value, options=None):
-    """Leaves out replicas without examples, unknown to `tf.distribute`, and notes what it did."""
+    """Leaves out replicas without examples, unknown to `tf.distribute`, and notes its operation."""
     reduce_op = tf.distribute.ReduceOp(getattr(reduce_op, "value", reduce_op).upper())
     reduced = _reduce_examples(stock, self, reduce_op, value, options)
     for part, result in zip(tf.nest.flatten(value), tf.nest.flatten(reduced), strict=True):
