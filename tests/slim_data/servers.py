@@ -1,5 +1,6 @@
 """A local file server with configurable faults."""
 
+import contextlib
 import http.server
 import re
 import threading
@@ -145,6 +146,19 @@ def repeating(answer, before=b"", seconds=0):
             pass
 
     return send_again
+
+
+def silent_after(before):
+    """Returns an answer that begins with some bytes, and waits until the client goes away."""
+
+    def wait(handler, data):
+        del data
+        handler.close_connection = True
+        handler.wfile.write(before)
+        with contextlib.suppress(OSError):
+            handler.rfile.read(1)
+
+    return wait
 
 
 def close_connection(handler, data):

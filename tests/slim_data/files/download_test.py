@@ -167,7 +167,7 @@ class DownloadTest(tf.test.TestCase):
             "a body that drips": servers.repeating(b"x", ok + b"\r\n", seconds=0.01),
             "the size of a chunk that drips": servers.repeating(b"0", chunked, seconds=0.01),
             "trailers": servers.repeating(b"X: y\r\n", chunked + b"0\r\n"),
-            "nothing": servers.repeating(b"", ok, seconds=0.01),
+            "nothing": servers.silent_after(ok),
         }.items():
             self.server.faults = [answer] * 3
             with self.subTest(what=what), fuzzing.limited():
