@@ -70,9 +70,17 @@ def pytest_xdist_make_scheduler(config, log):
     return Scheduling(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Drops `test_session`, a helper of `tf.test.TestCase` that pytest takes for a test."""
+    """Drops a helper of `tf.test.TestCase`, and marks further cases as slow, before `-m` selects."""
     items[:] = [item for item in items if item.name != "test_session"]
+    seen = collections.Counter()
+    for item in items:
+        if mark := item.get_closest_marker("default_cases"):
+            # All cases of a test have one mark.
+            seen[item.parent, id(mark)] += 1
+            if seen[item.parent, id(mark)] > mark.args[0]:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish():

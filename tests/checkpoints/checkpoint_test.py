@@ -406,12 +406,14 @@ class FolderTest(tf.test.TestCase):
         self.assertAllEqual(parts[0].seen, [1.0, 2.0])
         self.assertAllEqual(parts[1].seen, [3.0])
 
+    @pytest.mark.slow
     def test_variables_that_hold_no_numbers_are_named(self):
         for epochs in (1, 2):
             with self.assertLogs("terngrad_tf", "WARNING") as logs:
                 self.adversaries(epochs=epochs, place=tf.Variable("here"), wave=tf.Variable(1j))
             self.assertIn("not saved: place and wave; a checkpoint holds", logs.output[-1])
 
+    @pytest.mark.slow
     def test_optimizers_of_other_training_are_not_missed(self):
         before, checkpoint = keras.optimizers.Adam(), Checkpoint(self.folder)
         model, probe = programs.make(self.plain, "adam"), programs.make(self.plain, "adam")
@@ -432,6 +434,7 @@ class FolderTest(tf.test.TestCase):
         for one, two in zip(model.variables, other.variables, strict=True):
             self.assertAllEqual(one, two)
 
+    @pytest.mark.slow
     def test_layers_that_are_not_built_are_named(self):
         self.adversaries("unbuilt adversaries")
         with self.assertRaisesRegex(
@@ -594,6 +597,7 @@ class FolderTest(tf.test.TestCase):
                 programs.fit(model, "arrays", callbacks)
             self.assertIn("the last steps, 10 to 10, are not saved: `Checkpoint`", logs.output[0])
 
+    @pytest.mark.slow
     def test_another_size_of_batches_in_the_middle_of_an_epoch_is_reported(self):
         def fit(batch_size, epochs, *callbacks):
             model = programs.make(self.plain, "adam")
@@ -698,6 +702,7 @@ class FolderTest(tf.test.TestCase):
         self.train(5)
         self.assertEqual(self.names(), [20, 25])
 
+    @pytest.mark.slow
     def test_copies_and_callbacks_of_one_run_may_share_a_folder(self):
         self.train(1)
         self.also_written(2, 15, num_copies=1)

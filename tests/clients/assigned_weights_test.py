@@ -96,6 +96,7 @@ class AssignedWeightsTest(ClientTest, parameterized.TestCase):
         self.assert_same_without_strategy([by_hand])
 
     @parameterized.parameters((2, subtracted), (4, assigned))
+    @pytest.mark.default_cases(1)
     def test_replicas_write_their_mean_on_request(self, count, write):
         self.num_replicas = (count,)
 
@@ -105,6 +106,7 @@ class AssignedWeightsTest(ClientTest, parameterized.TestCase):
         self.assert_same_without_strategy([by_hand])
 
     @parameterized.product(write=[subtracted, assigned, twice], run_eagerly=[False, True])
+    @pytest.mark.default_cases(3)
     def test_different_values_are_refused(self, write, run_eagerly):
         strategy = TernGradStrategy(4 if run_eagerly else 2, grad_bits=32)
         with self.assertRaisesRegex(ValueError, f"^{REFUSED}[^\n]*$"):
@@ -116,6 +118,7 @@ class AssignedWeightsTest(ClientTest, parameterized.TestCase):
     @parameterized.product(
         write=[subtracted, twice], place=["step", "function in run", "loop", "eager"]
     )
+    @pytest.mark.default_cases(4)
     def test_custom_loops_get_the_same_line(self, write, place):
         strategy = TernGradStrategy(2, grad_bits=32)
         with strategy.scope():

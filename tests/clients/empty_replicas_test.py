@@ -185,6 +185,7 @@ class EmptyReplicasTest(ClientTest, parameterized.TestCase):
     num_replicas = (4,)
 
     @parameterized.parameters(synchronized_batch_norm, own_means)
+    @pytest.mark.default_cases(1)
     def test_reductions_and_numbers_are_those_of_the_batch(self, program):
         self.assert_same_without_strategy([program])
 

@@ -94,6 +94,7 @@ class RandomOpsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotAllEqual(numbers[0], numbers[1])
 
     @parameterized.parameters(*OF_EXAMPLES)
+    @pytest.mark.default_cases(6)
     def test_each_example_gets_its_own_numbers_the_same_in_each_run(self, name):
         self.check(name, 4)
 
@@ -108,12 +109,14 @@ class RandomOpsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(drawn(num_replicas, OF_EXAMPLES[name]), numbers)
 
     @parameterized.parameters(*OF_REPLICAS)
+    @pytest.mark.default_cases(1)
     def test_each_replica_makes_its_own_draws_for_a_batch(self, name):
         numbers = drawn(4, OF_REPLICAS[name])
         self.assert_different(numbers, 4)
         self.assertAllEqual(drawn(4, OF_REPLICAS[name]), numbers)
 
     @parameterized.parameters("normal", "nested", "two segments", "dropout")
+    @pytest.mark.default_cases(2)
     def test_a_single_replica_draws_as_without_a_strategy(self, name):
         alone = drawn(0, OF_EXAMPLES[name])
         self.assertAllEqual(drawn(1, OF_EXAMPLES[name]), alone)
@@ -157,6 +160,7 @@ class RandomOpsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertAllEqual(run(), numbers)
 
     @parameterized.parameters(*LAYERS)
+    @pytest.mark.default_cases(1)
     def test_layers_of_keras(self, name):
         def run():
             keras.utils.clear_session()

@@ -93,6 +93,7 @@ class SingleBatchesTest(ClientTest):
     def test_metrics_are_those_of_the_batch(self):
         self.assert_same_without_strategy([metrics_of_batches])
 
+    @pytest.mark.slow
     def test_sparse_and_ragged_batches_are_split(self):
         self.assert_same_without_strategy([sparse_batches, ragged_batches])
 

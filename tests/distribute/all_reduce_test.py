@@ -125,6 +125,7 @@ class TernaryAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertNear(got[:-1].mean(), 1.0, 0.14)
         self.assertEqual(got[-1], 4.0)
 
+    @pytest.mark.slow
     def test_bidirectional_rounds_sums_by_the_largest_of_a_chunk(self):
         got = self.sums_of_quarters("bidirectional")
         # The largest sum is 4 in one owner's chunk and 1 in the other three, whose sums stay exact.

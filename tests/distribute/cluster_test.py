@@ -91,37 +91,15 @@ class TwoProcessesTest(ClusterTest):
     def setUpClass(cls):
         super().setUpClass()
         jobs = {
-            # `rotated_test.py` tests finer codes both ways.
-            "reduce": {"wires": list(cls.WIRES), "finer_wires": ["auto"]},
+            "reduce": {"wires": list(cls.WIRES)},
             "overlap": {},
             "train": {"steps_per_execution": 2},
             "compiled": {},
-            "overflow": {},
-            "choose_mode": {},
         }
         cls.run_jobs(2, {job: {"num_local": 1, **more} for job, more in jobs.items()})
 
     def test_hosts_agree_with_two_virtual_workers(self):
         self.check_wires(1, self.WIRES)
-
-    def test_hosts_agree_on_finer_codes_with_two_virtual_workers(self):
-        gradients = [gradients_of(worker) for worker in range(2)]
-        alone = reduce_once(
-            TernGradStrategy(2, quantization=Quantization(seed=5, grad_bits=4)), gradients
-        )
-        for index, want in enumerate(alone):
-            for result in self.of("reduce"):
-                np.testing.assert_array_equal(result[f"auto/finer/{index}"], want)
-
-    def test_auto_bits_follow_the_mode_of_all_processes(self):
-        reduced, chosen = self.of("reduce"), self.of("choose_mode")
-        for of_wire, of_mode in zip(reduced, chosen, strict=True):
-            self.assertStartsWith(str(of_mode["finer/choice"]), 'grad_bits="auto" takes 4 bits for')
-            # The choice on measured links depends on the machine.
-            self.assertEqual(of_mode["measured/choice"], chosen[0]["measured/choice"])
-            for index in range(len(gradients_of(0))):
-                self.assertAllEqual(of_mode[f"finer/{index}"], of_wire[f"auto/finer/{index}"])
-                self.assertAllEqual(of_mode[f"measured/{index}"], chosen[0][f"measured/{index}"])
 
     def test_a_layer_is_exchanged_while_an_earlier_one_computes_its_gradient(self):
         for result in self.of("overlap"):
@@ -172,6 +150,35 @@ class TwoProcessesTest(ClusterTest):
             self.assertRegex(str(result["advice"]), r"^links of [\d.]+ [MG]bit/s: ")
             # At 10 kbit/s.
             self.assertGreater(result["float32_seconds"][1], result["float32_seconds"][0])
+
+
+@pytest.mark.slow
+class ModesTest(ClusterTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        # `rotated_test.py` tests finer codes both ways.
+        jobs = {"reduce": {"wires": [], "finer_wires": ["auto"]}, "overflow": {}, "choose_mode": {}}
+        cls.run_jobs(2, {job: {"num_local": 1, **more} for job, more in jobs.items()})
+
+    def test_hosts_agree_on_finer_codes_with_two_virtual_workers(self):
+        gradients = [gradients_of(worker) for worker in range(2)]
+        alone = reduce_once(
+            TernGradStrategy(2, quantization=Quantization(seed=5, grad_bits=4)), gradients
+        )
+        for index, want in enumerate(alone):
+            for result in self.of("reduce"):
+                np.testing.assert_array_equal(result[f"auto/finer/{index}"], want)
+
+    def test_auto_bits_follow_the_mode_of_all_processes(self):
+        reduced, chosen = self.of("reduce"), self.of("choose_mode")
+        for of_wire, of_mode in zip(reduced, chosen, strict=True):
+            self.assertStartsWith(str(of_mode["finer/choice"]), 'grad_bits="auto" takes 4 bits for')
+            # The choice on measured links depends on the machine.
+            self.assertEqual(of_mode["measured/choice"], chosen[0]["measured/choice"])
+            for index in range(len(gradients_of(0))):
+                self.assertAllEqual(of_mode[f"finer/{index}"], of_wire[f"auto/finer/{index}"])
+                self.assertAllEqual(of_mode[f"measured/{index}"], chosen[0][f"measured/{index}"])
 
     def test_an_overflow_on_one_process_skips_the_step_on_all(self):
         for result in self.of("overflow"):

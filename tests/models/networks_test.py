@@ -62,6 +62,7 @@ class NetworksTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual(sorted(NETWORKS), models.available())
 
     @parameterized.parameters(*(name for name in NETWORKS if name not in LARGE))
+    @pytest.mark.default_cases(2)
     def test_at_its_usual_size_it_has_the_published_weights_and_takes_a_step(self, name):
         self.assert_it_has_the_published_weights_and_takes_a_step(name)
 

@@ -150,6 +150,7 @@ class RotationTest(tf.test.TestCase, parameterized.TestCase):
         self.assertLess(error, BIAS + 2 * noise)
 
     @parameterized.product(name=("heavy_tailed", "very_heavy_tailed"), size=(16, 64, 256))
+    @pytest.mark.default_cases(2)
     def test_the_mean_of_any_heavy_tailed_block_is_near_it(self, name, size):
         for seed in range(12):
             seed_blocks(seed)
@@ -269,6 +270,7 @@ class LoopsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(back[0][:held], expected[0, :held], 1e-4, 1e-4)
 
     @parameterized.parameters(1, 2, 7)
+    @pytest.mark.default_cases(1)
     def test_sums_of_replicas_are_near_the_gradients_sums(self, levels):
         replicas = [gradients_of(k) for k in range(4)]
         sums, _ = self.exchange(replicas, levels)
@@ -312,6 +314,7 @@ class LoopsTest(tf.test.TestCase, parameterized.TestCase):
             self.assertAllClose(total, expected, atol=0.1 * (np.abs(expected).max(initial=0)))
 
     @parameterized.parameters(np.nan, np.inf, -np.inf)
+    @pytest.mark.default_cases(1)
     def test_a_non_finite_value_makes_only_its_block_nan(self, value):
         healthy = [gradients_of(0), gradients_of(1)]
         expected, _ = self.exchange(healthy)

@@ -69,6 +69,7 @@ class RowsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertNotAllEqual(first, other)
 
     @parameterized.parameters(np.inf, -np.inf, np.nan)
+    @pytest.mark.default_cases(1)
     def test_rows_that_are_not_finite_are_nan_with_their_block(self, value):
         x = by_length(64, 16)
         x[20, 3] = value

@@ -134,6 +134,7 @@ class AutoTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(
         (1, 1.0, 1), (4, 1.0, 1), (64, 1.0, 1), (16, 0.1, 1), (4, 1.0, 3), (8, 1.0, 7)
     )
+    @pytest.mark.default_cases(2)
     def test_error_is_near_the_best_scales_for_exponential_sizes(self, num, share, levels):
         rng = np.random.default_rng(num)
         gradient = rng.exponential(size=100_000) * rng.choice([-1, 1], size=100_000)
@@ -172,6 +173,7 @@ class AutoTest(tf.test.TestCase, parameterized.TestCase):
 
 class NonzeroShareTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.product(clip_factor=(0, 2.5, "auto"), size=(5000, 2**17, 2**20 + 500))
+    @pytest.mark.default_cases(3)
     def test_codes_are_no_denser(self, clip_factor, size):
         rng = np.random.default_rng(size)
         gradient = tf.constant(rng.standard_t(3, size=size), tf.float32)

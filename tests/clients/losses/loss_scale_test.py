@@ -170,6 +170,7 @@ def train(num_replicas, loss, change=lambda gradients, n: gradients, is_distribu
 
 class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(*_NOT_DIVIDED)
+    @pytest.mark.default_cases(5)
     def test_a_loss_that_is_not_divided(self, name):
         (message,) = train(2, _NOT_DIVIDED[name])
         self.assertRegex(message, r"The optimizer '(?i:sgd)_?\d*' trains at 2 times the rate")
@@ -195,6 +196,7 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEmpty(train(2, _DIVIDED_TWICE[name]))
 
     @parameterized.parameters(*_RIGHT)
+    @pytest.mark.default_cases(7)
     def test_a_loss_that_is_right(self, name):
         for num_replicas in (2, 4):
             self.assertEmpty(train(num_replicas, _RIGHT[name]))
@@ -257,6 +259,7 @@ class LossScaleTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEmpty(train(4, _RIGHT["divided mean"], average))
 
     @parameterized.parameters(*_SUMMED)
+    @pytest.mark.default_cases(2)
     def test_gradients_that_are_summed_by_the_step(self, name):
         loss, change = _RIGHT["loss of Keras"], _SUMMED[name]
         (message,) = train(4, loss, lambda gradients, n: change(summed(gradients)))

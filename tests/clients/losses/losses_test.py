@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl.testing import parameterized
 from keras import layers
 
 from terngrad_tf.distribute import TernGradStrategy
@@ -416,32 +417,25 @@ def masked(kind, **options):
     return program
 
 
-class LossesTest(ClientTest):
+class LossesTest(ClientTest, parameterized.TestCase):
     num_replicas = (3,)
 
-    def test_losses_and_their_means_are_those_of_whole_batches(self):
-        self.assert_same_without_strategy(
-            [
-                losses_of_an_own_step,
-                results_of_an_own_step,
-                losses_of_targets_without_a_last_axis,
-                losses_of_several_outputs,
-                losses_of_each_example,
-            ]
-        )
-
-    @pytest.mark.slow
-    def test_other_losses_and_their_means_are_those_of_whole_batches(self):
-        self.assert_same_without_strategy(
-            [
-                average_losses_of_an_own_step,
-                trained_factors_of_losses,
-                losses_of_several_outputs_of_an_own_step,
-                own_metrics,
-                overlap_of_equal_parts,
-                losses_of_sequences,
-            ]
-        )
+    @parameterized.parameters(
+        losses_of_an_own_step,
+        losses_of_several_outputs,
+        losses_of_each_example,
+        results_of_an_own_step,
+        losses_of_targets_without_a_last_axis,
+        average_losses_of_an_own_step,
+        trained_factors_of_losses,
+        losses_of_several_outputs_of_an_own_step,
+        own_metrics,
+        overlap_of_equal_parts,
+        losses_of_sequences,
+    )
+    @pytest.mark.default_cases(3)
+    def test_losses_and_their_means_are_those_of_whole_batches(self, program):
+        self.assert_same_without_strategy([program])
 
     def test_a_keras_loss_that_an_eager_layer_adds_counts_whole(self):
         with warnings.catch_warnings():

@@ -32,6 +32,7 @@ class _StateTest(tf.test.TestCase, parameterized.TestCase):
 
 class StatedTest(_StateTest):
     @parameterized.parameters("count", "masked mean", "teacher")
+    @pytest.mark.default_cases(1)
     def test_four_replicas_some_without_examples(self, name):
         self.assert_same(cases.EQUAL[name], 4, count=17)
 
@@ -55,6 +56,7 @@ class StatedTest(_StateTest):
                     self.assert_same(layer, num_replicas, count)
 
     @parameterized.parameters(2, 4)
+    @pytest.mark.default_cases(1)
     def test_queues_of_gathered_keys(self, num_replicas):
         for layer in cases.IN_ORDER.values():
             self.assert_same(layer, num_replicas)
@@ -107,6 +109,7 @@ class StatedTest(_StateTest):
 
 class NotStatedTest(_StateTest):
     @parameterized.parameters(*cases.REFUSED)
+    @pytest.mark.default_cases(4)
     def test_other_values_than_means_are_refused_in_one_line(self, layer):
         name = next(iter(layer.shapes))
         line = rf"The variable '[^']*/{name}', which is not trained, .*make the variable with"
@@ -206,6 +209,7 @@ class KerasLayersTest(_StateTest):
                 self.assertAllClose(got[name], value, rtol=1e-4, atol=1e-5, msg=name)
 
     @parameterized.parameters("fit", "evaluate", "predict")
+    @pytest.mark.default_cases(1)
     def test_recurrent_states_of_examples_are_refused_in_one_line(self, use):
         x, y = numbers(8, 4, 3), numbers(8, 1)
         for count in (1, 2):

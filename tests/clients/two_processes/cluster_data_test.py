@@ -62,7 +62,6 @@ class ClusterDataTest(ClusterTest):
         "orders": {"only": ["arrays", "a shuffled data set", "a PyDataset after a drift"]},
         "own": {"only": ["a generator", "policy"]},
         "kept": {},
-        "masked": {},
         "refused": {},
         "single_batches": {},
     }
@@ -78,14 +77,6 @@ class ClusterDataTest(ClusterTest):
 
     def test_arrays_of_which_batches_are_views_do_not_change(self):
         self.assertEqual(self.both("kept"), {"evaluate": 0, "fit": 0})
-
-    def test_losses_with_masks_are_those_of_the_whole_batch(self):
-        found = self.both("masked")
-        for kind in masked_cases.KINDS:
-            expected = masked_cases.train(tf.distribute.get_strategy(), kind)
-            for number, value in enumerate(keras.tree.flatten(expected)):
-                name = f"{kind}/{number}"
-                self.assertAllClose(found[name], value, rtol=1e-4, atol=1e-5, msg=name)
 
     def test_single_batches_consist_of_the_parts_that_processes_pass(self):
         expected = use_single_batches(tf.distribute.get_strategy(), IDS)
@@ -126,8 +117,8 @@ class MoreClusterDataTest(ClusterTest):
 
 
 @pytest.mark.slow
-class SeededDataTest(ClusterTest):
-    JOBS = {"seeded": {}}
+class NumbersOfKerasTest(ClusterTest):
+    JOBS = {"seeded": {}, "masked": {}}
 
     def test_seeded_training_equals_keras_in_one_process(self):
         found = self.both("seeded")
@@ -137,6 +128,14 @@ class SeededDataTest(ClusterTest):
                 got = found.pop(f"{kind}/{name}")
                 np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-4, err_msg=message)
         self.assertEmpty(found)
+
+    def test_losses_with_masks_are_those_of_the_whole_batch(self):
+        found = self.both("masked")
+        for kind in masked_cases.KINDS:
+            expected = masked_cases.train(tf.distribute.get_strategy(), kind)
+            for number, value in enumerate(keras.tree.flatten(expected)):
+                name = f"{kind}/{number}"
+                self.assertAllClose(found[name], value, rtol=1e-4, atol=1e-5, msg=name)
 
 
 if __name__ == "__main__":

@@ -72,6 +72,7 @@ class WiresTest(parameterized.TestCase, tf.test.TestCase):
         ("auto", 2, 2, 4),
         ("auto", 2, 1, 8),
     )
+    @pytest.mark.default_cases(3)
     def test_lossless_wires_give_all_the_bits_of_one_process(self, wire, processes, local, bits):
         quantization = Quantization(grad_bits=bits, seed=4)
         count = processes * local
@@ -124,6 +125,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         self.gradients = [gradients_of(replica) for replica in range(4)]
 
     @parameterized.parameters(*ERRORS)
+    @pytest.mark.default_cases(2)
     def test_errors_of_sums_match_theory(self, bits):
         strategy = TernGradStrategy(4, quantization=Quantization(grad_bits=bits, seed=7))
         got = reduce_once(strategy, self.gradients)
@@ -176,6 +178,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         self.assertBetween(relative_error(got, self.gradients[:1]), 0.3, 0.5)
 
     @parameterized.parameters(np.nan, np.inf)
+    @pytest.mark.default_cases(1)
     def test_nonfinite_values_reach_all_in_their_block(self, value):
         self.gradients[2][3][1, 5] = value
         got = reduce_once(TernGradStrategy(4), self.gradients)
@@ -219,6 +222,7 @@ class RotatedAllReduceTest(parameterized.TestCase, tf.test.TestCase):
         padded = 3 * (16 + 16 + 16 + 16 + 1024 + 1024 + 16)
         self.assertEqual(strategy.traffic.received_bytes, padded + 3 * 4 * 7)
 
+    @pytest.mark.slow
     def test_steps_with_float_gradients_are_float(self):
         for is_float in (True, False):
             strategy = TernGradStrategy(

@@ -41,6 +41,7 @@ class RoundingNoiseTest(parameterized.TestCase, tf.test.TestCase):
     @parameterized.product(
         grad_bits=[1, 2, 4], count=[1, 4], rounding=["correlated", "independent"]
     )
+    @pytest.mark.default_cases(4)
     def test_variance_of_gaussian_blocks_matches_many_steps(self, grad_bits, count, rounding):
         rng = np.random.default_rng(0)
         gradients = rng.standard_normal([count, 8, BLOCK])
@@ -81,6 +82,7 @@ class RoundingNoiseTest(parameterized.TestCase, tf.test.TestCase):
         self.assertTrue(np.all(errors.mean(-1) < 1.05 * noise[:, 0]))
 
     @parameterized.parameters(1, 2, 4)
+    @pytest.mark.default_cases(1)
     def test_variance_follows_the_sizes_of_replicas(self, grad_bits):
         rng = np.random.default_rng(0)
         gradients = [rng.standard_normal([8, BLOCK]) * size for size in (1, 0.3, 0.3, 0.3)]

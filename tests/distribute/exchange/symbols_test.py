@@ -108,6 +108,7 @@ class ExchangeTest(tf.test.TestCase):
             got, want = changes[position], cases.sums(2)[position]
             self.assertBetween(error(got, want[..., : got.shape[-1]]), *bounds, position)
 
+    @pytest.mark.slow
     def test_a_dense_embedding_has_codes_of_four_bits(self):
         self.assert_finer_symbols(cases.exchange(TernGradStrategy(2), whole=True))
 

@@ -72,6 +72,7 @@ class TelemetryTest(tf.test.TestCase):
         found = [(record["step"], record["num_steps"]) for record in records]
         self.assertEqual(found, [(2, 4), (4, 4)])
 
+    @pytest.mark.slow
     def test_optimizers_that_a_model_only_holds_delay_no_record(self):
         model = build(TernGradStrategy(2, telemetry_freq=1))
         # As a teacher's, trained before.

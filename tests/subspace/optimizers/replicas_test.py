@@ -102,6 +102,7 @@ class ReplicasTest(tf.test.TestCase):
         ]
         np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-4, atol=1e-6)
 
+    @pytest.mark.slow
     def test_ternary_gradients_outside_leave_the_subspace_exact(self):
         """The coordinates move by the float step, for any rounding outside."""
         moves = {}

@@ -69,6 +69,7 @@ class SummariesTest(tf.test.TestCase):
                 self.assertEqual(np.sum(rows[:, 2]), np.prod(variable.shape))
                 self.assertAllClose(sparsities[step][1], rows[1, 2] / np.sum(rows[:, 2]))
 
+    @pytest.mark.slow
     def test_changes_of_local_steps_are_counted_when_all_are_exchanged(self):
         found = self.train(grad_bits=1, quantize_logits=True, sync_every=2, max_steps=6)
         for variable in self.variables:

@@ -160,6 +160,7 @@ class StatisticsAverageTest(tf.test.TestCase):
         # An exchange of either half of the weights moves the averages of all.
         self.check_local_steps(fragments=2)
 
+    @pytest.mark.slow
     def test_statistics_count_after_exchanges_by_time_and_those_before_saving(self):
         def make():
             inner = optimizers.build_optimizer("gd", 0.05, averages=False)

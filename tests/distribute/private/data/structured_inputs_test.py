@@ -54,14 +54,14 @@ def with_none(model, x):
 
 
 CASES = {
+    "strings": (strings, STRINGS),
+    "sparse": (sparse, SPARSE),
+    "nested": (lambda model, x: model.dense(x[0] + x[1]["a"][0]), (DENSE, {"a": (DENSE,)})),
+    "none": (with_none, {"numbers": DENSE, "nothing": None}),
+    "dense_and_ragged": (dense_and_ragged, {"numbers": DENSE, "ids": IDS}),
     "ragged_ids": (ragged_ids, IDS),
     "ragged_rows": (ragged_rows, NUMBERS),
     "ragged_padded": (ragged_padded, NUMBERS),
-    "sparse": (sparse, SPARSE),
-    "dense_and_ragged": (dense_and_ragged, {"numbers": DENSE, "ids": IDS}),
-    "strings": (strings, STRINGS),
-    "nested": (lambda model, x: model.dense(x[0] + x[1]["a"][0]), (DENSE, {"a": (DENSE,)})),
-    "none": (with_none, {"numbers": DENSE, "nothing": None}),
 }
 
 
@@ -127,13 +127,10 @@ class StructuredInputsTest(tf.test.TestCase, parameterized.TestCase):
         weights = trained_on_windows(TernGradStrategy(2, grad_bits=32))
         self.assertAllClose(weights, expected, rtol=1e-5, atol=1e-6)
 
-    @parameterized.named_parameters((n, n) for n in CASES if "ragged" not in n)
+    @parameterized.named_parameters((n, n) for n in CASES if not n.startswith("ragged"))
+    @pytest.mark.default_cases(2)
     def test_models_train_as_in_plain_keras(self, name):
         self.check(name, 4)
-
-    @pytest.mark.slow
-    def test_a_model_of_dense_and_ragged_tensors_trains_as_in_plain_keras(self):
-        self.check("dense_and_ragged", 4)
 
     @parameterized.named_parameters((n, n) for n in CASES if n.startswith("ragged"))
     @pytest.mark.long
@@ -168,6 +165,7 @@ class StructuredInputsTest(tf.test.TestCase, parameterized.TestCase):
                 trained(broken, DENSE, strategy)
 
     @parameterized.parameters(1, 2, 4)
+    @pytest.mark.default_cases(1)
     def test_distributed_data_sets_take_weights_of_classes(self, num_replicas):
         labels = np.arange(NUM) % 2
         weights = {0: 1.0, 1: 3.0}

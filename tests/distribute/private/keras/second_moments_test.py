@@ -158,6 +158,7 @@ class OptimizersTest(parameterized.TestCase, tf.test.TestCase):
         self.assertLen(optimizer.rounding_noise.averages, 3)
 
     @parameterized.parameters(True, False)
+    @pytest.mark.default_cases(1)
     def test_muon_takes_longer_orthogonal_steps(self, nesterov):
         if "Muon" not in CLASSES:
             self.skipTest("not with this release of Keras")
@@ -297,6 +298,7 @@ class WhatIsCorrectedTest(parameterized.TestCase, tf.test.TestCase):
         self.assertGreater(store["0"].min(), 0)
 
     @parameterized.parameters("Adam", "Adagrad", "Adamax", "Lamb")
+    @pytest.mark.default_cases(2)
     def test_a_weight_without_elements(self, name):
         for strategy in (tf.distribute.get_strategy(), TernGradStrategy(2)):
             with strategy.scope():

@@ -45,6 +45,7 @@ STRATEGIES = (tf.distribute.get_strategy, lambda: TernGradStrategy(2))
 
 class VariablesTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.parameters(tf.ones, tf.random.normal)
+    @pytest.mark.default_cases(1)
     def test_a_model_makes_plain_variables_of_tensors_when_fit_builds_it(self, initial_value):
         for strategy in STRATEGIES:
             kernel, bias = fit(strategy(), initial_value).sums

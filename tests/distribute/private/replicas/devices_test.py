@@ -42,6 +42,7 @@ class DevicesTest(tf.test.TestCase, parameterized.TestCase):
         self.assertEqual([int(d.rsplit(":")[-1]) for d in extended.worker_devices], expected)
 
     @parameterized.parameters(*QUICK_WIRES)
+    @pytest.mark.default_cases(1)
     def test_sums_are_those_of_one_device_to_the_bit(self, wire):
         self.check_sums(wire)
 

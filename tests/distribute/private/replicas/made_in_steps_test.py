@@ -30,6 +30,7 @@ def numbers_of(strategy):
 
 class MadeInStepsTest(tf.test.TestCase, parameterized.TestCase):
     @parameterized.product(of=list(INITIAL_VALUES), is_called=[False, True])
+    @pytest.mark.default_cases(6)
     def test_all_replicas_have_the_initial_value_of_tensorflow(self, of, is_called):
         def values(strategy):
             tf.random.set_seed(3)

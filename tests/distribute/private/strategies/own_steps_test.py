@@ -74,6 +74,7 @@ class OwnStepsTest(tf.test.TestCase, parameterized.TestCase):
         self.assertIn("keras_optimizers.py", " ".join(stack[last:]))
 
     @parameterized.parameters("train_step", "test_step", "one_step_on_data", "predict_step")
+    @pytest.mark.default_cases(1)
     def test_a_function_may_have_a_name_of_keras(self, name):
         """The tutorial's names, with keywords and a batch with fewer rows than replicas."""
 
