@@ -72,7 +72,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Drops a helper of `tf.test.TestCase`, and marks further cases as slow, before `-m` selects."""
+    """Drops a helper of `tf.test.TestCase`, and marks further cases of tests as slow."""
     items[:] = [item for item in items if item.name != "test_session"]
     seen = collections.Counter()
     for item in items:
