@@ -80,8 +80,7 @@ def train_async(
     """
     _check(config)
     with as_user_error():
-        # All workers need the network, to make its batches.
-        source = pretrained.find_source(config.pretrained_model_checkpoint_path)
+        source, resumes = _find_source(config, cluster_resolver.task_id == 0)
         config = trainer.resolved(config, source)
         tasks = process.cluster_tasks(cluster_resolver)
     own = inputs.find_shard(config)
@@ -105,12 +104,19 @@ def train_async(
     )
     try:
         with config.data.locate_corrupt_records(), cluster.errors():
-            result = _lead(config, cluster, own, source)
+            result = _lead(config, cluster, own, None if resumes else source)
     except BaseException as error:
         cluster.end(" ".join(str(error).split()) or type(error).__name__)
         raise
     cluster.end()
     return result
+
+
+def _find_source(config, is_chief):
+    """As `pretrained.find_start`; other workers need the network alone, to make its batches."""
+    if config.model.net is not None and not is_chief:
+        return None, False
+    return pretrained.find_start(config.pretrained_model_checkpoint_path, config.train_dir)
 
 
 def _check(config):

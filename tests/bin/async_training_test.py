@@ -1,6 +1,7 @@
 """Asynchronous training by the programs, in real processes, some of which are killed."""
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import slim_data
-from terngrad_tf.bin import mnist_distributed_train, mnist_eval
+from terngrad_tf.bin import mnist_distributed_train, mnist_eval, mnist_train
 from tests import runs
 from tests.bin import samples
 from tests.distribute import processes
@@ -31,7 +32,7 @@ class AsyncTrainingTest(tf.test.TestCase):
         super().setUp()
         self.outputs = {}
 
-    def start(self, job, task, addresses, max_steps, before=()):
+    def start(self, job, task, addresses, max_steps, before=(), flags=()):
         """Starts one process, whose output goes to a file; `before` is a command that runs it."""
         self.outputs[job, task] = self.root / f"{job}{task}.{len(list(self.root.iterdir()))}"
         with open(self.outputs[job, task], "w") as file:
@@ -46,6 +47,7 @@ class AsyncTrainingTest(tf.test.TestCase):
                     *("--grad_bits", 1, "--clip_factor", 2.5, "--initial_learning_rate", 0.02),
                     *("--worker_hosts", ",".join(addresses[:2]), "--ps_hosts", addresses[2]),
                     *("--job_name", job, "--task_id", task, "--start_timeout", 200),
+                    *flags,
                 ),
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -54,9 +56,9 @@ class AsyncTrainingTest(tf.test.TestCase):
         self.addCleanup(process.kill)
         return process
 
-    def start_all(self, max_steps):
+    def start_all(self, max_steps, flags=()):
         addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(len(JOBS))]
-        return addresses, {job: self.start(*job, addresses, max_steps) for job in JOBS}
+        return addresses, {job: self.start(*job, addresses, max_steps, (), flags) for job in JOBS}
 
     def step_of(self, worker):
         """Returns the step in the last line of a worker."""
@@ -171,6 +173,26 @@ class AsyncTrainingTest(tf.test.TestCase):
         self.assertLess(time.monotonic() - cut, 90)
         for job in JOBS[:2]:
             self.assertRegex(self.text(job), r"error: .*lost ps 0 \(")
+
+    @pytest.mark.slow
+    def test_a_saved_run_resumes_without_the_weights_that_it_began_with(self):
+        source, run = self.root / "source", self.root / "tuned"
+        status, _, err = samples.call(
+            mnist_train.main,
+            *("mnist_train", "--dataset_name=digits", f"--data_dir={self.root / 'data'}"),
+            *(f"--train_dir={source}", "--image_size=12", "--max_steps=2", "--batch_size=16"),
+            "--input_queue_memory_factor=1",
+        )
+        self.assertEqual(status, 0, err)
+        flags = "--fine_tune", "--pretrained_model_checkpoint_path", source, "--train_dir", run
+        for max_steps, line in (
+            (2, "Pre-trained model restored from .*source"),
+            (4, "resuming from .*tuned/model.ckpt-2"),
+        ):
+            _, started = self.start_all(max_steps, flags)
+            self.assertEqual(self.statuses(started.values()), [0] * 3, self.text(JOBS[0])[-3000:])
+            self.assertRegex(self.text(JOBS[0]), line)
+            shutil.rmtree(source, ignore_errors=True)
 
     def test_meaningless_options_are_refused(self):
         for flags, message in (
