@@ -31,6 +31,7 @@ def of_unknown_length(y):
 
 _NOT_DIVIDED = {
     "mean": lambda y, p, keras_loss, n: tf.reduce_mean(tf.square(y - p)),
+    "root of a mean": lambda y, p, keras_loss, n: tf.sqrt(tf.reduce_mean(tf.square(y - p)) + 1e-9),
     "mean of Keras, and a penalty": lambda y, p, keras_loss, n: (
         ops.mean(ops.square(y - p)) + 0.01 * tf.reduce_sum(p * p)
     ),
@@ -84,6 +85,9 @@ _RIGHT = {
         tf.reduce_mean([tf.reduce_mean(tf.square(y - p)), tf.reduce_mean(tf.abs(y - p))]) / n
     ),
     "divided mean": lambda y, p, keras_loss, n: tf.reduce_mean(tf.square(y - p)) / n,
+    "divided root of a mean": lambda y, p, keras_loss, n: (
+        ops.sqrt(ops.mean(ops.square(y - p))) / n
+    ),
     "sum over the batch's size": lambda y, p, keras_loss, n: (
         tf.reduce_sum(tf.reduce_mean(tf.square(y - p), axis=1)) / BATCH
     ),

@@ -191,7 +191,7 @@ def _wrong_scale(loss, context):
         elif stacked := _stacked(op):
             # The mean of several means is one, whatever their number.
             pending += [(part, scale) for part in stacked]
-        elif _is_own_mean(tensor, count, group):
+        elif _is_own_mean(_under_root(tensor), count, group):
             of_means.append(scale)
         elif op.type in ("Mul", "RealDiv"):
             pending += factor_of(op, scale)
@@ -204,6 +204,22 @@ def _wrong_scale(loss, context):
     if is_twice and count >= _FEWEST_FOR_TWICE:
         return f"at 1/{count} of the rate, by a loss of Keras divided by {count} once more"
     return None
+
+
+def _under_root(tensor):
+    """Returns what a square root is of, without a constant that is added; else the tensor.
+
+    The root of a mean is no mean over all examples, but as large.
+    """
+    if tensor.op.type != "Sqrt":
+        return tensor
+    tensor = tensor.op.inputs[0]
+    while tensor.op.type in (*_SAME_SCALE, "Add", "AddV2", "Maximum"):
+        others = [part for part in tensor.op.inputs if tf.get_static_value(part) is None]
+        if len(others) != 1:
+            break
+        (tensor,) = others
+    return tensor
 
 
 def _are_undivided(scales, count):
