@@ -85,9 +85,7 @@ _RIGHT = {
         tf.reduce_mean([tf.reduce_mean(tf.square(y - p)), tf.reduce_mean(tf.abs(y - p))]) / n
     ),
     "divided mean": lambda y, p, keras_loss, n: tf.reduce_mean(tf.square(y - p)) / n,
-    "divided root of a mean": lambda y, p, keras_loss, n: (
-        ops.sqrt(ops.mean(ops.square(y - p))) / n
-    ),
+    "divided root of a mean": lambda y, p, keras_loss, n: ops.sqrt(ops.mean(ops.square(y - p))) / n,
     "sum over the batch's size": lambda y, p, keras_loss, n: (
         tf.reduce_sum(tf.reduce_mean(tf.square(y - p), axis=1)) / BATCH
     ),
