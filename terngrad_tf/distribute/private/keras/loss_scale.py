@@ -207,9 +207,9 @@ def _wrong_scale(loss, context):
 
 
 def _under_root(tensor):
-    """Returns what a square root is of, without a constant that is added; else the tensor.
+    """Returns what a square root is taken of, without an added constant; other tensors as they are.
 
-    The root of a mean is no mean over all examples, but as large.
+    Roots of the replicas' means are summed as the means are.
     """
     if tensor.op.type != "Sqrt":
         return tensor
