@@ -60,13 +60,9 @@ def reduce_in_threads(wire, num_processes, num_local, quantization):
 
 
 class WiresTest(parameterized.TestCase, tf.test.TestCase):
-    @parameterized.parameters(*QUICK)
+    @parameterized.parameters(*QUICK, *(wire for wire in wires.WIRES if wire not in QUICK))
+    @pytest.mark.default_cases(len(QUICK))
     def test_all_processes_get_the_sum_of_the_replicas_codes(self, wire):
-        self.check_sums(wire)
-
-    @parameterized.parameters(*(wire for wire in wires.WIRES if wire not in QUICK))
-    @pytest.mark.slow
-    def test_other_wires_give_all_processes_the_sum_of_the_replicas_codes(self, wire):
         self.check_sums(wire)
 
     @pytest.mark.slow
