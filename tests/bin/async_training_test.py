@@ -58,7 +58,7 @@ class AsyncTrainingTest(tf.test.TestCase):
 
     def start_all(self, max_steps, flags=()):
         addresses = [f"127.0.0.1:{port}" for port in processes.free_ports(len(JOBS))]
-        return addresses, {job: self.start(*job, addresses, max_steps, (), flags) for job in JOBS}
+        return addresses, {job: self.start(*job, addresses, max_steps, flags=flags) for job in JOBS}
 
     def step_of(self, worker):
         """Returns the step in the last line of a worker."""

@@ -48,7 +48,7 @@ def check(shapes, replicas, num_replicas, rounding, dtype=tf.float32, levels=1):
 
 
 class CodeSumsTest(tf.test.TestCase, parameterized.TestCase):
-    @settings(max_examples=3, deadline=None, derandomize=True)
+    @settings(max_examples=5, deadline=None, derandomize=True)
     @given(
         shapes=st.lists(
             st.lists(st.integers(0, 30), max_size=2).map(tuple), min_size=1, max_size=5

@@ -86,7 +86,7 @@ def half_of(units, log2):
 
 
 class SparseTest(tf.test.TestCase):
-    @settings(deadline=None, max_examples=3, derandomize=True)
+    @settings(deadline=None, max_examples=5, derandomize=True)
     @given(
         size=st.sampled_from([0, 1000]),
         share=st.sampled_from([0.0, 0.001, 0.016, 0.03, 0.1, 0.25, 0.4, 1.0]),

@@ -93,7 +93,11 @@ class DataTest(tf.test.TestCase):
         self.assertEqual([part.shape for part in whole], [(7, 8, 8, 1)] * 2)
         steps = [images for images, _ in inputs.batches(config, 3, shard).take(2)]
         self.assertAllEqual(whole, steps)
-        for processes in ([(0, 3), (3, 7)], [(0, 1, 2, 4), (4, 5, 6, 7)]):
+        for processes in (
+            [(0, 3), (3, 7)],
+            [(0, 2), (2, 4), (4, 7)],
+            [(0, 1, 2, 4), (4, 5, 6, 7)],
+        ):
             found = [parts(*bounds) for bounds in processes]
             for step in range(2):
                 rows = []
