@@ -42,6 +42,23 @@ def pytest_configure(config):
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 4
     )
+    _do_not_tune_inputs(tf)
+
+
+def _do_not_tune_inputs(tf):
+    """Turns off the tuning of all input pipelines of this process.
+
+    If an iterator is deleted before its data end, TensorFlow may wait for the tuning's thread,
+    which sleeps up to a minute.
+    """
+    apply = tf.data.Dataset._apply_debug_options
+
+    def apply_untuned(dataset):
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        return apply(dataset.with_options(options))
+
+    tf.data.Dataset._apply_debug_options = apply_untuned
 
 
 @pytest.hookimpl(optionalhook=True)
