@@ -157,10 +157,11 @@ class TrainedFactors(keras.Model):
         return {"first": losses[0]}
 
 
-def trained_factors_of_losses(strategy):
-    def squares(y, outputs, task):
-        return keras.losses.MeanSquaredError()(y[:, tf.newaxis], outputs[:, task : task + 1])
+def task_squares(y, outputs, task):
+    return keras.losses.MeanSquaredError()(y[:, tf.newaxis], outputs[:, task : task + 1])
 
+
+def trained_factors_of_losses(strategy):
     def masked(y, outputs, task):
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=task)
         return loss(tf.cast(y > 0, tf.int32), outputs)
@@ -180,9 +181,23 @@ def trained_factors_of_losses(strategy):
     def listed(losses, factors, penalty):
         return [factors[0] * losses[0], losses[1] / tf.exp(factors[1]), penalty]
 
-    totals = (uncertainties, quotients, stacked, a_factor_of_a_sum, listed)
+    def bounded(losses, factors, penalty):
+        first = tf.maximum(factors[0] * losses[0], -9.0)
+        return tf.where(losses[0] > 0, first, 0.0) + tf.clip_by_value(losses[1], 0, 9) + penalty
+
+    def vectors(losses, factors, penalty):
+        return [factors * tf.stack(losses), penalty]
+
+    def beside_a_condition(losses, factors, penalty):
+        chosen = tf.cond(losses[0] > 0, lambda: losses[0], lambda: losses[1])
+        return chosen + factors[0] * tf.stop_gradient(losses[1]) + penalty
+
+    totals = (
+        *(uncertainties, quotients, stacked, a_factor_of_a_sum, listed),
+        *(bounded, vectors, beside_a_condition),
+    )
     results = []
-    for total, loss in [*((total, squares) for total in totals), (uncertainties, masked)]:
+    for total, loss in [*((total, task_squares) for total in totals), (uncertainties, masked)]:
         with strategy.scope():
             model = TrainedFactors(total, loss)
             model.compile(keras.optimizers.SGD(0.1))
@@ -436,6 +451,21 @@ class LossesTest(ClientTest, parameterized.TestCase):
     @pytest.mark.default_cases(3)
     def test_losses_and_their_means_are_those_of_whole_batches(self, program):
         self.assert_same_without_strategy([program])
+
+    def test_warns_of_factors_that_count_once_for_each_replica(self):
+        def within_a_condition(losses, factors, penalty):
+            return tf.cond(losses[0] > 0, lambda: factors[0] * losses[0], lambda: penalty)
+
+        def beside_a_penalty(losses, factors, penalty):
+            return factors[0] * (losses[0] + penalty)
+
+        strategy = TernGradStrategy(2, grad_bits=32)
+        for total, operation in ((within_a_condition, "If"), (beside_a_penalty, "Mul")):
+            with strategy.scope():
+                model = TrainedFactors(total, task_squares)
+                model.compile("sgd")
+            with self.assertWarnsRegex(UserWarning, f"^{operation} joins a loss .* count 2 times"):
+                model.fit(numbers(8, 3), numbers(8, 2), verbose=0)
 
     def test_a_keras_loss_that_an_eager_layer_adds_counts_whole(self):
         with warnings.catch_warnings():

@@ -5,6 +5,7 @@ over replicas. The gradient of a factor, such as a task's trained weight, follow
 would count once for each replica. Here the gradient of the product is scaled instead.
 """
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +16,11 @@ from terngrad_tf.distribute.private.keras.step_results import gradient_scaling, 
 from terngrad_tf.distribute.private.patches import patch
 from terngrad_tf.distribute.private.replicas.replica_data import original
 
-_OF_ALL = ("ConcatV2", "Pack", *SUMS)
+_OF_ALL = ("ConcatV2", "Maximum", "Minimum", "Pack", "Select", "SelectV2", *SUMS)
 _OF_ONE = (
-    *("Abs", "Cast", "EnsureShape", "Exp", "ExpandDims", "Identity", "Log", "Mean", "Neg"),
-    *("Pow", "RealDiv", "DivNoNan", "Reshape", "Sqrt", "Square", "Squeeze", "StridedSlice", "Sum"),
+    *("Abs", "Cast", "ClipByValue", "DivNoNan", "EnsureShape", "Exp", "ExpandDims", "Identity"),
+    *("Log", "Log1p", "Max", "Mean", "Min", "Neg", "Pow", "RealDiv", "Relu", "Reshape", "Sigmoid"),
+    *("Softplus", "Sqrt", "Square", "Squeeze", "StopGradient", "StridedSlice", "Sum", "Tanh"),
 )
 _OF_ANY = ("BatchMatMulV2", "Einsum", "MatMul", "Mul")
 
@@ -28,12 +30,12 @@ def _scale_products(stock, self, target, sources, output_gradients=None, *args, 
     """Scales the gradients of a loss's terms, if some are products with Keras' losses."""
     terms, parts = [], tf.nest.flatten(target)
     if losses_are_means() and output_gradients is None and all(map(tf.is_symbolic_tensor, parts)):
-        terms = _terms_with_products(parts)
-    if not terms:
+        terms = _terms(parts, tf.nest.flatten(sources))
+    if not _has_products_alone(terms):
         return stock(self, target, sources, output_gradients, *args, **kwargs)
     output_gradients, scalings = [], []
     for term, scale, losses in terms:
-        gradient = tf.constant(scale, term.dtype)
+        gradient = tf.fill(tf.shape(term), tf.constant(scale, term.dtype))
         output_gradients.append(gradient_scaling(losses[0]).scale(gradient) if losses else gradient)
         scalings += [gradient_scaling(loss) for loss in losses]
     try:
@@ -46,15 +48,15 @@ def _scale_products(stock, self, target, sources, output_gradients=None, *args, 
             scaling.is_done = False
 
 
-def _terms_with_products(sums: Sequence[tf.Tensor]) -> list[tuple[tf.Tensor, float, list[Any]]]:
+def _terms(
+    sums: Sequence[tf.Tensor], variables: Sequence[Any]
+) -> list[tuple[tf.Tensor, float, list[tf.Tensor]]]:
     """Returns the terms of sums, each with its factor and the Keras losses that it consists of.
 
-    Returns none if no term is a product with Keras' losses, or if one adds others within a product.
+    Warns of a term that consists of losses and of other values of the variables.
     """
     parts = _inputs_first(sums, lambda term: [summand for summand, _ in _summands(term)])
-    if any(part.shape.rank != 0 for part in parts):
-        return []
-    scales, terms, has_product = dict.fromkeys(map(id, parts), 0.0), [], False
+    scales, terms = dict.fromkeys(map(id, parts), 0.0), []
     for each in sums:
         scales[id(original(each))] += 1.0
     for part in reversed(parts):
@@ -62,18 +64,48 @@ def _terms_with_products(sums: Sequence[tf.Tensor]) -> list[tuple[tf.Tensor, flo
         for summand, factor in summands:
             scales[id(summand)] += factor * scales[id(part)]
         if not summands and not is_zero(part.op):
-            losses = _losses_of(part)
+            losses = _losses_of(part) or _losses_below(part, variables)
             terms.append((part, scales[id(part)], losses))
-            has_product |= bool(losses) and not gradient_scaling(part)
+    return terms
+
+
+def _has_products_alone(terms):
+    """Returns True if some terms consist of Keras' losses, of which no other term is computed."""
+    has_product = any(losses and not gradient_scaling(term) for term, _, losses in terms)
     others = [term for term, _, losses in terms if not losses]
     found = [loss for _, _, losses in terms for loss in losses]
-    return terms if has_product and not _depend_on(others, found) else []
+    return has_product and not _depend_on(others, found)
+
+
+def _losses_below(term, variables):
+    """Returns Keras' losses if a term depends on variables through them alone; else []."""
+    handles = {id(getattr(variable, "handle", None)) for variable in variables}
+    below = _inputs_first(
+        [term], lambda t: [] if gradient_scaling(t) else map(original, t.op.inputs)
+    )
+    losses = [tensor for tensor in below if gradient_scaling(tensor)]
+    if losses and any(id(_outside(tensor)) in handles for tensor in below):
+        count = tf.distribute.get_strategy().num_replicas_in_sync
+        warnings.warn(
+            f"{term.op.type} joins a loss of Keras with trained variables in a way that is neither"
+            f" a sum nor a product: the gradients of these variables count {count} times. Multiply"
+            " losses by trained factors outside of `tf.cond`, and add other terms after that",
+            stacklevel=2,
+        )
+        return []
+    return losses
+
+
+def _outside(tensor):
+    """Returns what a function captured for a placeholder; other tensors as they are."""
+    captures = getattr(tensor.graph, "captures", ())
+    return next((outside for outside, own in captures if own is tensor), tensor)
 
 
 def _summands(term):
     """Returns [(tensor, factor)] for a sum or a multiple; [] for other terms."""
     op = term.op
-    if gradient_scaling(term):
+    if gradient_scaling(term) or term.shape.rank != 0:
         return []
     if op.type in ("Mul", "RealDiv"):
         summands = factor_of(op, 1.0)
@@ -106,7 +138,7 @@ def _factors(tensor):
         return []
     inputs = [original(value) for value in op.inputs if value.dtype.is_floating]
     if op.type in _OF_ALL:
-        return [value for value in inputs if not is_zero(value.op)]
+        return [value for value in inputs if value.op.type != "Const"]
     return inputs[:1] if op.type in _OF_ONE else inputs
 
 
