@@ -132,6 +132,11 @@ def _place(values):
         return None
     if own == (None, None, None):
         return batch_systems.slurm_place(os.environ)
+    return _place_by_hand(values)
+
+
+def _place_by_hand(values):
+    """Returns the place that --nodes, --node and --chief give."""
     if values.nodes is not None and values.nodes < 1:
         raise ValueError(f"`--nodes` must be a positive integer. Received: --nodes={values.nodes}")
     node = values.node
@@ -151,23 +156,41 @@ def _place(values):
 
 
 def _plan(values, each, token):
-    command = list(values.command)
-    script = None
     try:
         folder = os.getcwd()
     except FileNotFoundError:
         raise ValueError("the working folder does not exist any more") from None
-    if command[:1] == ["--"]:
-        del command[0]
+    command, script = _command(values)
+    return Plan(
+        command=command,
+        folder=folder,
+        script=script,
+        environment=_environment(values, token),
+        each=each,
+        num_servers=len(parse_addresses("--ps-hosts", values.ps_hosts)),
+        max_restarts=values.max_restarts,
+        min_workers=values.min_workers,
+        grace_seconds=values.grace,
+        start_timeout=values.start_timeout,
+    )
+
+
+def _command(values):
+    """Returns a worker's command, and its script or None."""
+    given = values.command[1:] if values.command[:1] == ["--"] else values.command
     if values.module is not None:
         if not values.module:
             raise ValueError("`-m` must be followed by a module")
-        command = [values.python, "-m", *values.module]
-    elif not command:
+        return [values.python, "-m", *values.module], None
+    if not given:
         raise ValueError("a script, -m module or program must be given; see terngrad run --help")
-    elif command[0].endswith(".py"):
-        script = command[0]
-        command = [values.python, *command]
+    if given[0].endswith(".py"):
+        return [values.python, *given], given[0]
+    return list(given), None
+
+
+def _environment(values, token):
+    """Returns the variables of all processes."""
     passed = {k: v for k, v in os.environ.items() if k.startswith(_PASSED)}
     for entry in values.env:
         name, equals, value = entry.partition("=")
@@ -179,18 +202,7 @@ def _plan(values, each, token):
     passed.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if values.token_file is not None:
         passed[tokens.VARIABLE] = token
-    return Plan(
-        command=command,
-        folder=folder,
-        script=script,
-        environment=passed,
-        each=each,
-        num_servers=len(parse_addresses("--ps-hosts", values.ps_hosts)),
-        max_restarts=values.max_restarts,
-        min_workers=values.min_workers,
-        grace_seconds=values.grace,
-        start_timeout=values.start_timeout,
-    )
+    return passed
 
 
 def _each(values, devices, num_processes):

@@ -202,6 +202,20 @@ def check(values: argparse.Namespace, is_by_hand: bool) -> None:
     Args:
         is_by_hand: whether each machine starts the command.
     """
+    _check_ranges(values)
+    _check_together(values)
+    if is_by_hand and (values.each or values.dry_run):
+        flag = "--each" if values.each else "--dry-run"
+        raise ValueError(f"`{flag}` must be given with -np, -H or --worker-hosts")
+    for flag, entries in (("--env", values.env), ("--each", values.each)):
+        for name in (entry.partition("=")[0] for entry in entries):
+            if name in PLACE:
+                raise ValueError(f"`{flag}` must not name {name}, which terngrad run sets itself")
+    if "TF_CONFIG" in os.environ:
+        raise ValueError("TF_CONFIG is set already; unset it, since terngrad run sets it itself")
+
+
+def _check_ranges(values):
     paths = ("--log-dir", values.log_dir), ("--token-file", values.token_file)
     for flag, value in (*places(values), *paths):
         if value == "":  # mostly a shell's variable that is not set
@@ -218,6 +232,12 @@ def check(values: argparse.Namespace, is_by_hand: bool) -> None:
         if not 0 < seconds <= _MOST_SECONDS:
             rule = f"positive seconds, at most {_MOST_SECONDS:,}"
             raise ValueError(f"`{flag}` must be {rule}. Received: {flag}={seconds}")
+    if values.port is not None and not 0 < values.port < 2**16:
+        raise ValueError(f"`--port` must be 1 to 65535. Received: --port={values.port}")
+
+
+def _check_together(values):
+    """Checks options that need one another, or exclude one another."""
     if values.min_workers and not values.max_restarts:
         raise ValueError("`--min-workers` must be given with --max-restarts, which it needs")
     for flag, value, where in (
@@ -230,16 +250,5 @@ def check(values: argparse.Namespace, is_by_hand: bool) -> None:
             raise ValueError(f"`{flag}` must be given with {' or '.join(where)}")
     if values.np is not None and (values.worker_hosts or values.rank_table):
         raise ValueError("`-np` must not be given with --worker-hosts or --rank-table")
-    if values.port is not None and not 0 < values.port < 2**16:
-        raise ValueError(f"`--port` must be 1 to 65535. Received: --port={values.port}")
     if values.min_workers and values.ps_hosts:
         raise ValueError("`--min-workers` must not be given with --ps-hosts")
-    if is_by_hand and (values.each or values.dry_run):
-        flag = "--each" if values.each else "--dry-run"
-        raise ValueError(f"`{flag}` must be given with -np, -H or --worker-hosts")
-    for flag, entries in (("--env", values.env), ("--each", values.each)):
-        for name in (entry.partition("=")[0] for entry in entries):
-            if name in PLACE:
-                raise ValueError(f"`{flag}` must not name {name}, which terngrad run sets itself")
-    if "TF_CONFIG" in os.environ:
-        raise ValueError("TF_CONFIG is set already; unset it, since terngrad run sets it itself")

@@ -76,8 +76,11 @@ class OverlappedExchange(WaitedExchange):
     def receive(self, group: int) -> None:
         """Adds to a step the end of a group's exchange."""
         updates = self.updates
+        # Computed before the wait.
         brought = updates.views.own_tensors(group)
-        sums, noise = self._sums(group, updates.step(group), brought)
+        self._add(group)
+        self._repeat_after_resuming(group)
+        sums, noise = self._result(group, brought)
         updates.apply(group, sums, noise)
         updates.views.mix(group, self._alpha)
 
@@ -87,15 +90,18 @@ class OverlappedExchange(WaitedExchange):
             self._background.result(int(group))
         self._started.assign(tf.zeros([len(self.updates.groups)], tf.bool))
 
-    def _sums(self, group, step, brought):
-        """Values with the sum of the changes of each weight on each local device, and their noise.
-
-        `brought` are tensors that exist when the step can only wait.
-        """
-        self._add(group)
-        started = self._started.read()
+    def _repeat_after_resuming(self, group):
+        """Starts the exchange if the run was saved after `send` and has resumed since."""
+        step = self.updates.step(group)
         with tf.device("CPU:0"):
-            tf.cond(started[group], lambda: step, lambda: self._start(group, step))
+            tf.cond(self._started.read()[group], lambda: step, lambda: self._start(group, step))
+
+    def _result(self, group, brought):
+        """Waits for the sums of changes, by weight and on each local device, and their noise.
+
+        Args:
+            brought: tensors that are computed first.
+        """
         timer = self.updates.strategy.sync_timer
 
         def wait():
@@ -103,7 +109,7 @@ class OverlappedExchange(WaitedExchange):
                 return self._background.result(group)
 
         results = wait() if timer is None else timer.measure(brought, wait)
-        self._started.assign(self._started_but(started, group, False))
+        self._note_started(group, False)
         context = ReductionContext.of(self.updates.strategy)
         values = [private.mirrored(context.on_all_devices(tensor)) for tensor in results]
         count = len(self.updates.groups[group])
@@ -137,12 +143,12 @@ class OverlappedExchange(WaitedExchange):
 
     def _start(self, group, step):
         self._background.start(group, step)
-        self._started.assign(self._started_but(self._started.read(), group, True))
+        self._note_started(group, True)
         return step
 
     def _copies_of(self, position):
         return private.local_tensors(self._copies[position])
 
-    def _started_but(self, started, group, value):
+    def _note_started(self, group, is_started):
         is_group = tf.range(len(self.updates.groups)) == group
-        return tf.where(is_group, value, started)
+        self._started.assign(tf.where(is_group, is_started, self._started.read()))

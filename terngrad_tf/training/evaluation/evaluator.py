@@ -189,24 +189,26 @@ def restore_network(
         model = inception_checkpoint.load(path, run, averages=restore_avg_var)
         return model, run["max_steps"]
     model = networks.build_described(run)
-    identity = run["identity"]
-    if not keeps_average(run):
-        checkpoints.restore(tf.train.Checkpoint(model=model), path)
-        return model, checkpoints.step_of(path)
-    saved = averaging = optimizers.build_optimizer(identity["optimizer"], schedules.Constant(0.0))
+    checkpoints.restore(tf.train.Checkpoint(model=model), path)
+    if restore_avg_var and keeps_average(run):
+        _restore_averages(model, path, run["identity"])
+    return model, checkpoints.step_of(path)
+
+
+def _restore_averages(model, path, identity):
+    """Assigns the averages that a run's optimizer kept to a model's weights and statistics."""
     if identity.get("sync_every") or identity.get("sync_seconds"):
         # Only the outer optimizer keeps averages.
         momentum = identity.get("outer_momentum") or 0.0
-        averaging = optimizers.build_outer(interval=1, learning_rate=0.0, momentum=momentum)
-        saved = tf.Module()
-        saved.outer = averaging
-    averaging.build(model.trainable_variables)
-    checkpoint = tf.train.Checkpoint(model=model, optimizer=saved)
-    checkpoints.restore(checkpoint, path)
-    if restore_avg_var:
-        averaging.finalize_variable_values(model.trainable_variables)
-        statistics_average.restore_statistics(model, path)
-    return model, checkpoints.step_of(path)
+        optimizer = optimizers.build_outer(interval=1, learning_rate=0.0, momentum=momentum)
+        saved = tf.train.Checkpoint(outer=optimizer)
+    else:
+        optimizer = optimizers.build_optimizer(identity["optimizer"], schedules.Constant(0.0))
+        saved = optimizer
+    optimizer.build(model.trainable_variables)
+    checkpoints.restore(tf.train.Checkpoint(optimizer=saved), path)
+    optimizer.finalize_variable_values(model.trainable_variables)
+    statistics_average.restore_statistics(model, path)
 
 
 def _device(name):

@@ -306,12 +306,18 @@ def _telemetry(run):
 
 
 def _histograms(run):
+    """Writes histograms of the weights at each save, and of the gradients recorded then or next."""
     config, optimizer = run.config.checkpoints, run.model.optimizer
-    freq = config.statistics_freq
-    by_time = config.save_summaries_secs is not None
-    records, saves = (local_steps.exchanges(optimizer, n) for n in (freq, config.save_iter))
-
     local = local_steps_optimizer(optimizer)
+    # The statistics of gradients are recorded in every `records`th exchange.
+    records = local_steps.exchanges(optimizer, config.statistics_freq)
+    if config.save_summaries_secs is not None:
+        weights_due = triggers.summaries(config, config.statistics_freq)
+        gradients_due = triggers.summaries(config, records)
+    else:
+        saves = local_steps.exchanges(optimizer, config.save_iter)
+        weights_due = triggers.summaries(config, config.save_iter)
+        gradients_due = triggers.summaries(config, math.ceil(saves / records) * records)
     # By time all weights are exchanged at once, also by saving, which comes later in a step.
     at_once = local is None or local.sync_seconds
 
@@ -321,8 +327,8 @@ def _histograms(run):
 
     return summaries.Histograms(
         run.first_step,
-        triggers.summaries(config, freq if by_time else config.save_iter),
-        triggers.summaries(config, records if by_time else -(-saves // records) * records),
+        weights_due,
+        gradients_due,
         run.board,
         statistics,
     )
