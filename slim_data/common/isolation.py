@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import concurrent.futures.process
+import contextlib
 import multiprocessing
 import resource
 import signal
@@ -17,7 +18,7 @@ _MAX_BYTES = 2**31
 
 
 def call_isolated(function: Callable[..., _Result], *arguments: Any) -> _Result:
-    """Calls a function in a fresh process, limited to a minute of CPU time and 2 GiB.
+    """Calls a function in a fresh process, limited to a minute of CPU time and, on Linux, 2 GiB.
 
     Args:
         function: picklable, like its result; imports what it needs before its memory grows.
@@ -45,7 +46,8 @@ def _limited(function, *arguments):
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (_MAX_SECONDS, _MAX_SECONDS))
     # Libraries reserve much more memory than they use, increasingly so with more cores.
-    with open("/proc/self/statm", encoding="ascii") as file:
-        reserved = int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (reserved + _MAX_BYTES, reserved + _MAX_BYTES))
+    with contextlib.suppress(FileNotFoundError):  # macOS has neither the file nor the limit
+        with open("/proc/self/statm", encoding="ascii") as file:
+            reserved = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (reserved + _MAX_BYTES, reserved + _MAX_BYTES))
     return function(*arguments)

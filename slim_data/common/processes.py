@@ -19,6 +19,13 @@ _REPORT_SECONDS = 0.1
 _STOP_SECONDS = 30
 
 
+def num_cores() -> int:
+    """Returns the number of processor cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def run_processes(
     function: Callable[..., object],
     arguments: Sequence[tuple[Any, ...]],

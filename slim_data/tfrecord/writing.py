@@ -83,7 +83,7 @@ def write_shards(
         progress(written)
 
     advance(0)
-    most = num_processes or len(os.sched_getaffinity(0))
+    most = num_processes or processes.num_cores()
     num_parts = max(1, min(most, len(missing), num_missing // EXAMPLES_PER_PROCESS))
     parts = [shards.worker_part(missing, num_parts, i) for i in range(num_parts)]
     if num_parts == 1:

@@ -47,9 +47,11 @@ def start(log: str | os.PathLike, run: Callable[[Callable[[], None]], Result]) -
         The exit status and a line for the terminal: 0 after the start, else those of `run`.
 
     Raises:
-        BackgroundError: the log is not writable, or its run is running.
+        BackgroundError: the log is not writable, its run is running, or this system is not Linux.
     """
     log = pathlib.Path(log).absolute()
+    if _identity(os.getpid()) is None:
+        raise BackgroundError(f"{log}: runs in the background need Linux; use nohup here")
     with _locked(log.parent) as lock, _opened_log(log) as output:
         if running := running_process(pid_file(log)):
             raise BackgroundError(f"{log}: process {running} still runs; {_stop_command(log)}")

@@ -20,7 +20,7 @@ import threading
 import time
 from typing import Any
 
-from terngrad_tf.launcher.system import listening_socket
+from terngrad_tf.launcher.system import listening_socket, num_cores
 from terngrad_tf.version import __version__
 
 PACKAGES = ("tensorflow", "keras", "numpy")
@@ -48,7 +48,7 @@ def describe() -> dict[str, Any]:
             told[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             told[package] = None
-    told["processor"], told["cores"] = _processor(), len(os.sched_getaffinity(0))
+    told["processor"], told["cores"] = _processor(), num_cores()
     return told | {"time": time.time()}
 
 

@@ -329,7 +329,7 @@ def _is_greeting(told):
 def _has_ended(connection):
     """Returns True if the other end has closed a connection, or is lost."""
     poll = select.poll()
-    poll.register(connection, select.POLLRDHUP)
+    poll.register(connection, getattr(select, "POLLRDHUP", select.POLLHUP))
     return bool(poll.poll(0))
 
 
@@ -341,15 +341,19 @@ def _shut(connection):
 def _keep_alive(connection):
     """Lets the system detect within 20 s that the other end has silently disappeared.
 
-    Keep-alive probes need a silent connection; after a message, the user timeout counts.
+    Keep-alive probes need a silent connection; after a message, the user timeout counts, which only
+    Linux has.
     """
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
-    connection.setsockopt(
-        socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * SILENCE_SECONDS)
-    )
+    for option, value in (
+        ("TCP_KEEPIDLE", 5),
+        ("TCP_KEEPALIVE", 5),  # the same on macOS
+        ("TCP_KEEPINTVL", 5),
+        ("TCP_KEEPCNT", 3),
+        ("TCP_USER_TIMEOUT", round(1000 * SILENCE_SECONDS)),
+    ):
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def _send(stream, message):

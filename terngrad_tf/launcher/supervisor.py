@@ -37,6 +37,11 @@ _num_forks = 0
 _FROM_TERMINAL = 128
 
 
+def can_supervise() -> bool:
+    """Returns True if this system has the calls that `supervise` needs, as Linux has."""
+    return hasattr(signal, "sigtimedwait") and hasattr(signal, "sigwaitinfo")
+
+
 def may_fork() -> bool:
     """Returns True if this program works in a fork of this process.
 
@@ -52,7 +57,8 @@ def supervise(
     """Runs a program, and restarts it after a signal or an exit status of a temporary failure.
 
     All other ends are final, and so are Ctrl-C and SIGTERM, which end both processes. If this
-    process is killed, the other receives SIGTERM. Linux only; call it in the main thread.
+    process is killed, the other receives SIGTERM. Call it in the main thread, if
+    `can_supervise()`.
 
     Args:
         command: the program's command. None: the program is a fork of this process, which goes on

@@ -19,6 +19,13 @@ def has_gpu_driver() -> bool:
     return bool(glob.glob("/dev/nvidia*")) or os.path.exists("/dev/dxg")
 
 
+def num_cores() -> int:
+    """Returns the number of processor cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def listening_socket(port: int) -> socket.socket:
     """Returns a socket that listens on a TCP port, over both versions of IP.
 
@@ -46,5 +53,9 @@ def signals_to(handler: Callable[[int, Any], object] | signal.Handlers) -> Itera
 
 
 def end_with_parent() -> None:
-    """Lets this process receive SIGTERM when the thread that started it ends; for `preexec_fn`."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    """Lets this process receive SIGTERM when the thread that started it ends; for `preexec_fn`.
+
+    Does nothing on other systems than Linux.
+    """
+    if hasattr(_LIBC, "prctl"):
+        _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)

@@ -6,7 +6,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from slim_data.common import progress
+from slim_data.common import processes, progress
 from slim_data.common.errors import DataError, errors_of, os_errors_of
 from slim_data.datasets.sources import image_files, image_folders
 
@@ -38,7 +38,7 @@ def find_bad(
     first = [_fault(path) for path in paths[:1]]
     # Reading and decoding release the interpreter's lock.
     with (
-        concurrent.futures.ThreadPoolExecutor(num_threads or len(os.sched_getaffinity(0))) as pool,
+        concurrent.futures.ThreadPoolExecutor(num_threads or processes.num_cores()) as pool,
         bar("Checking images", len(paths)) as advance,
     ):
         faults = itertools.chain(first, pool.map(_fault, paths[1:]))

@@ -121,6 +121,9 @@ def run_program(
     if _has_told(name, description, values):
         return 0
     restarts = values.max_restarts if module is not None else 0
+    if restarts and not supervisor.can_supervise():
+        line = "`max_restarts` must be 0, since this system is not Linux; see `terngrad run --help`"
+        return fail(f"{line}. Received: max_restarts={restarts}", STATUS_ERROR)
     if restarts and not supervisor.may_fork():
         command = [sys.executable, "-m", str(module), *argv[1:], "--max_restarts=0"]
         return _supervise(name, command, restarts) or 0

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import pathlib
+import platform
 from typing import Any
 
 import keras
@@ -46,7 +47,7 @@ def _place(path):
     """Identifies a file, even before it exists, by its nearest existing folder and the rest."""
     path = pathlib.Path(path).absolute()
     folder = next(folder for folder in (path, *path.parents) if folder.exists())
-    status, boot = folder.stat(), ""
-    with contextlib.suppress(OSError):
-        boot = pathlib.Path(_BOOT_ID).read_text(encoding="ascii")
-    return [boot, status.st_dev, status.st_ino, str(path.relative_to(folder))]
+    status, machine = folder.stat(), platform.node()
+    with contextlib.suppress(OSError):  # only Linux tells it
+        machine = pathlib.Path(_BOOT_ID).read_text(encoding="ascii")
+    return [machine, status.st_dev, status.st_ino, str(path.relative_to(folder))]

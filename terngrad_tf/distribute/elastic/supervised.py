@@ -1,6 +1,7 @@
 """Restarts a program when a worker is lost or joins."""
 
 import os
+import platform
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -11,15 +12,18 @@ from terngrad_tf.common.last_line import write_last_line
 from terngrad_tf.distribute import private
 from terngrad_tf.distribute.cluster.exits import exit_on_peer_error
 from terngrad_tf.distribute.elastic.join import NewcomersError
-from terngrad_tf.launcher.supervisor import STATUS_NEWCOMERS, may_fork, supervise
+from terngrad_tf.launcher.supervisor import STATUS_NEWCOMERS, can_supervise, may_fork, supervise
 
 # Set in new processes that a supervisor starts; not in those that they start.
 _VARIABLE = "TERNGRAD_TF_SUPERVISED"
 
 
 def _num_threads():
-    """Returns the number of this process's threads, those of libraries included."""
-    return len(os.listdir("/proc/self/task"))
+    """Returns the number of this process's threads, those of libraries included; 0: not Linux."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return 0
 
 
 # Libraries start these again in a fork.
@@ -46,11 +50,14 @@ def run_supervised(main: Callable[[], Any], max_restarts: int) -> None:
         max_restarts: most restarts in all.
 
     Raises:
+        RuntimeError: this system is not Linux.
         ValueError: `max_restarts` is not an integer, 0 or more.
         SystemExit: in the supervisor, with the status of the last child, or 128 plus the number of
             the signal that ended it.
     """
     check_integer("max_restarts", max_restarts, 0)
+    if not can_supervise():
+        raise RuntimeError(f"`run_supervised` needs Linux. This system: {platform.system()}")
     program = os.path.splitext(os.path.basename(sys.argv[0]))[0] or "python"
     if os.environ.pop(_VARIABLE, None) is None:
         command = None if _may_fork() else [sys.executable, *sys.orig_argv[1:]]
