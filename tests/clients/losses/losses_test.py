@@ -192,10 +192,14 @@ def trained_factors_of_losses(strategy):
         chosen = tf.cond(losses[0] > 0, lambda: losses[0], lambda: losses[1])
         return chosen + factors[0] * tf.stop_gradient(losses[1]) + penalty
 
+    def scaled(losses, factors, penalty):
+        return (factors[0] * losses[0] + factors[1] * losses[1] + penalty) * scale / (scale + 1)
+
     totals = (
         *(uncertainties, quotients, stacked, a_factor_of_a_sum, listed),
-        *(bounded, vectors, beside_a_condition),
+        *(bounded, vectors, beside_a_condition, scaled),
     )
+    scale = tf.Variable(3.0, trainable=False)
     results = []
     for total, loss in [*((total, task_squares) for total in totals), (uncertainties, masked)]:
         with strategy.scope():
@@ -464,7 +468,9 @@ class LossesTest(ClientTest, parameterized.TestCase):
             with strategy.scope():
                 model = TrainedFactors(total, task_squares)
                 model.compile("sgd")
-            with self.assertWarnsRegex(UserWarning, f"^{operation} joins a loss .* count 2 times"):
+            with self.assertWarnsRegex(
+                UserWarning, f"^{operation} joins a loss .* 2 times the rate"
+            ):
                 model.fit(numbers(8, 3), numbers(8, 2), verbose=0)
 
     def test_a_keras_loss_that_an_eager_layer_adds_counts_whole(self):

@@ -35,7 +35,7 @@ def _scale_products(stock, self, target, sources, output_gradients=None, *args, 
         return stock(self, target, sources, output_gradients, *args, **kwargs)
     output_gradients, scalings = [], []
     for term, scale, losses in terms:
-        gradient = tf.fill(tf.shape(term), tf.constant(scale, term.dtype))
+        gradient = tf.fill(tf.shape(term), tf.cast(scale, term.dtype))
         output_gradients.append(gradient_scaling(losses[0]).scale(gradient) if losses else gradient)
         scalings += [gradient_scaling(loss) for loss in losses]
     try:
@@ -50,21 +50,24 @@ def _scale_products(stock, self, target, sources, output_gradients=None, *args, 
 
 def _terms(
     sums: Sequence[tf.Tensor], variables: Sequence[Any]
-) -> list[tuple[tf.Tensor, float, list[tf.Tensor]]]:
+) -> list[tuple[tf.Tensor, Any, list[tf.Tensor]]]:
     """Returns the terms of sums, each with its factor and the Keras losses that it consists of.
 
-    Warns of a term that consists of losses and of other values of the variables.
+    A factor is a number or a tensor on which no gradient depends. Warns of a term that consists of
+    losses and of other values of the variables.
     """
-    parts = _inputs_first(sums, lambda term: [summand for summand, _ in _summands(term)])
+    sources = {id(original(getattr(variable, "handle", variable))) for variable in variables}
+    trained = _trained(sums, sources)
+    parts = _inputs_first(sums, lambda term: [summand for summand, _ in _summands(term, trained)])
     scales, terms = dict.fromkeys(map(id, parts), 0.0), []
     for each in sums:
         scales[id(original(each))] += 1.0
     for part in reversed(parts):
-        summands = _summands(part)
+        summands = _summands(part, trained)
         for summand, factor in summands:
             scales[id(summand)] += factor * scales[id(part)]
         if not summands and not is_zero(part.op):
-            losses = _losses_of(part) or _losses_below(part, variables)
+            losses = _losses_of(part) or _losses_below(part, sources)
             terms.append((part, scales[id(part)], losses))
     return terms
 
@@ -77,38 +80,50 @@ def _has_products_alone(terms):
     return has_product and not _depend_on(others, found)
 
 
-def _losses_below(term, variables):
+def _trained(targets, sources):
+    """Returns the ids of Keras' losses, of the sources, and of what is computed of both."""
+    found = set()
+    for tensor in _inputs_first(targets, _inputs_above_losses):
+        is_source = gradient_scaling(tensor) or id(_outside(tensor)) in sources
+        if is_source or any(id(value) in found for value in _inputs_above_losses(tensor)):
+            found.add(id(tensor))
+    return found
+
+
+def _losses_below(term, sources):
     """Returns Keras' losses if a term depends on variables through them alone; else []."""
-    handles = {id(getattr(variable, "handle", None)) for variable in variables}
-    below = _inputs_first(
-        [term], lambda t: [] if gradient_scaling(t) else map(original, t.op.inputs)
-    )
+    below = _inputs_first([term], _inputs_above_losses)
     losses = [tensor for tensor in below if gradient_scaling(tensor)]
-    if losses and any(id(_outside(tensor)) in handles for tensor in below):
+    if losses and any(id(_outside(tensor)) in sources for tensor in below):
         count = tf.distribute.get_strategy().num_replicas_in_sync
         warnings.warn(
             f"{term.op.type} joins a loss of Keras with trained variables in a way that is neither"
-            f" a sum nor a product: the gradients of these variables count {count} times. Multiply"
-            " losses by trained factors outside of `tf.cond`, and add other terms after that",
+            f" a sum nor a product. Variables that multiply the loss there train at {count} times"
+            " the rate. Multiply losses by trained factors outside of `tf.cond`, and add other"
+            " terms after that",
             stacklevel=2,
         )
         return []
     return losses
 
 
+def _inputs_above_losses(tensor):
+    return [] if gradient_scaling(tensor) else [original(value) for value in tensor.op.inputs]
+
+
 def _outside(tensor):
     """Returns what a function captured for a placeholder; other tensors as they are."""
-    captures = getattr(tensor.graph, "captures", ())
+    captures = getattr(tensor.graph, "captures", ()) if tensor.op.type == "Placeholder" else ()
     return next((outside for outside, own in captures if own is tensor), tensor)
 
 
-def _summands(term):
+def _summands(term, trained):
     """Returns [(tensor, factor)] for a sum or a multiple; [] for other terms."""
     op = term.op
     if gradient_scaling(term) or term.shape.rank != 0:
         return []
     if op.type in ("Mul", "RealDiv"):
-        summands = factor_of(op, 1.0)
+        summands = factor_of(op, 1.0) or _untrained_factor(op, trained)
     elif op.type in ("Identity", "Neg", *SUMS):
         first = -1.0 if op.type == "Neg" else 1.0
         others = -1.0 if op.type == "Sub" else 1.0
@@ -116,6 +131,16 @@ def _summands(term):
     else:
         return []
     return [(original(value), factor) for value, factor in summands]
+
+
+def _untrained_factor(op, trained):
+    """Returns [(tensor, factor)] for a factor on which no gradient depends, as for loss scaling."""
+    one, other = op.inputs
+    if id(original(other)) not in trained:
+        return [(one, other if op.type == "Mul" else 1 / other)]
+    if op.type == "Mul" and id(original(one)) not in trained:
+        return [(other, one)]
+    return []
 
 
 def _losses_of(term):
