@@ -119,7 +119,6 @@ class PaddedReplicas(LocalReplicas):
             args: values with a batch per device or per replica.
             returns_rows: True if the results have a batch axis, too; rows of zeros are cut.
         """
-        run = self._container_strategy().run
         jit_compile = False
         if isinstance(fn, polymorphic_function.Function):
             # `merge_call`s must not lie inside a nested function.
@@ -127,23 +126,24 @@ class PaddedReplicas(LocalReplicas):
         num_replicas = len(self._device_of_replica)
         args = tf.nest.map_structure(self._split_undistributed, args)
         rows = [_num_rows(distribute_utils.select_replica(w, args)) for w in range(num_replicas)]
-        is_alone = self.process_group is None
-        are_static = all(isinstance(r, int) for r in rows)
-        are_even = num_replicas == 1 or (are_static and rows[0] and len(set(rows)) == 1)
-        if any(r is None for r in rows) or (is_alone and are_even):
+        if any(r is None for r in rows) or (self.process_group is None and _are_even(rows)):
             with self.compiling(jit_compile):
-                return run(fn, args=args)
-        may_be_empty = not (are_static and all(rows))
+                return self._container_strategy().run(fn, args=args)
+        return self._run_uneven(fn, args, rows, jit_compile, returns_rows)
+
+    def _run_uneven(self, fn, args, rows, jit_compile, returns_rows):
+        """Runs a function on batches of a known number of rows, which may differ or be 0."""
+        may_be_empty = not all(isinstance(r, int) and r for r in rows)
         if may_be_empty:
             args = tf.nest.map_structure(_repeat_first, args)
-        examples = sum(r for r in rows if r is not None)
+        examples = sum(rows)
         rows = [tf.cast(r, tf.int32) for r in rows]
         empty = values.PerReplica([tf.equal(r, 0) for r in rows]) if may_be_empty else None
         # Eager code runs replicas in threads.
         in_loop = same_loop()
         shares = functools.cache(lambda: self._shares(rows))
         # Rows are not averaged, so processes tell their numbers only to those who ask.
-        is_asked = is_alone or not returns_rows
+        is_asked = self.process_group is None or not returns_rows
         share = values.PerReplica(shares()) if is_asked else None
         own_rows = None if is_asked else values.PerReplica([tf.cast(r, tf.float64) for r in rows])
 
@@ -169,7 +169,9 @@ class PaddedReplicas(LocalReplicas):
             self.shares_of_run, self.examples_of_run = shares, examples
             try:
                 with self.compiling(jit_compile):
-                    results = run(on_padded, args=(empty, share, own_rows, args))
+                    results = self._container_strategy().run(
+                        on_padded, args=(empty, share, own_rows, args)
+                    )
             finally:
                 self.shares_of_run = self.examples_of_run = None
         return cut(results, empty) if jit_compile else results
@@ -195,6 +197,12 @@ class PaddedReplicas(LocalReplicas):
             (total,) = tf.unstack(self.process_group.all_reduce_sum(total[tf.newaxis]))
         total = tf.cast(tf.maximum(total, 1), tf.float64)
         return [tf.cast(r, tf.float64) / total for r in rows]
+
+
+def _are_even(rows):
+    """Returns True if replicas have one known number of rows, not 0; a single one may have any."""
+    is_known = all(isinstance(r, int) and r for r in rows)
+    return len(rows) == 1 or (is_known and len(set(rows)) == 1)
 
 
 def _map_tensors(function, structure, *others):
