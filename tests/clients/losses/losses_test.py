@@ -193,7 +193,8 @@ def trained_factors_of_losses(strategy):
         return chosen + factors[0] * tf.stop_gradient(losses[1]) + penalty
 
     def scaled(losses, factors, penalty):
-        return (factors[0] * losses[0] + factors[1] * losses[1] + penalty) * scale / (scale + 1)
+        total = factors[0] * losses[0] + factors[1] * losses[1] + penalty
+        return total * tf.stop_gradient(1 + factors[0]) * scale / (scale + 1)
 
     totals = (
         *(uncertainties, quotients, stacked, a_factor_of_a_sum, listed),

@@ -81,11 +81,18 @@ def _has_products_alone(terms):
 
 
 def _trained(targets, sources):
-    """Returns the ids of Keras' losses, of the sources, and of what is computed of both."""
-    found = set()
+    """Returns the ids of Keras' losses, of the sources, and of what is computed of both.
+
+    What is computed of a detached source is not trained; a detached loss still is a loss.
+    """
+    found, of_losses = set(), set()
     for tensor in _inputs_first(targets, _inputs_above_losses):
-        is_source = gradient_scaling(tensor) or id(_outside(tensor)) in sources
-        if is_source or any(id(value) in found for value in _inputs_above_losses(tensor)):
+        inputs = {id(value) for value in _inputs_above_losses(tensor)}
+        if gradient_scaling(tensor) or inputs & of_losses:
+            of_losses.add(id(tensor))
+        is_detached = tensor.op.type == "StopGradient" and id(tensor) not in of_losses
+        is_source = id(tensor) in of_losses or id(_outside(tensor)) in sources
+        if not is_detached and (is_source or inputs & found):
             found.add(id(tensor))
     return found
 
