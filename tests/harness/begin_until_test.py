@@ -1,13 +1,14 @@
 """Tests whose turn comes after `--begin-until` are skipped, and so is what they need."""
 
 import pathlib
-import subprocess
 import sys
 
 import pytest
 import tensorflow as tf
 
-CONFTEST = "from tests.conftest import pytest_addoption, pytest_runtest_setup"
+from tests.harness import inner_tests
+
+HOOKS = ["pytest_addoption", "pytest_runtest_setup"]
 TEST = """
 import unittest
 
@@ -24,17 +25,10 @@ class ItTest(unittest.TestCase):
 class BeginUntilTest(tf.test.TestCase):
     def test_a_late_test_is_skipped_and_says_why(self):
         folder = pathlib.Path(self.get_temp_dir())
-        (folder / "conftest.py").write_text(CONFTEST)
-        (folder / "it_test.py").write_text(TEST)
-        command = [sys.executable, "-m", "pytest", "-q", "-rs", "--rootdir=.", "it_test.py"]
         for time, told in (("0", "its turn came after --begin-until"), ("9e9", "set up")):
             with self.subTest(time=time):
-                done = subprocess.run(
-                    [*command, f"--begin-until={time}"],
-                    cwd=folder,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
+                options = "-q", "-rs", f"--begin-until={time}"
+                done = inner_tests.run(folder, HOOKS, {"it_test.py": TEST}, *options)
                 self.assertIn(told, done.stdout)
                 self.assertEqual(done.returncode == 0, time == "0", done.stdout)
 

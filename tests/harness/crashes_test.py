@@ -1,15 +1,15 @@
 """A crash of one process of the tests fails one test, and all others run."""
 
 import pathlib
-import subprocess
 import sys
 
 import pytest
 import tensorflow as tf
 
-TIMEOUT_SECONDS = 120
+from tests.harness import inner_tests
+
 NUM_FILES = 12
-CONFTEST = "from tests.conftest import pytest_xdist_make_scheduler"
+HOOKS = ["pytest_xdist_make_scheduler"]
 CRASHES = """
 import os, pathlib, time
 
@@ -27,20 +27,14 @@ class CrashesTest(tf.test.TestCase):
         """Returns the last line of tests, of which one ends its process the first time."""
         folder = pathlib.Path(self.get_temp_dir()) / str(crashing)
         folder.mkdir()
-        (folder / "conftest.py").write_text(CONFTEST)
-        for number in range(NUM_FILES):
-            text = CRASHES if number == crashing else "def test_it():\n    pass\n"
-            (folder / f"file_{number:02}_test.py").write_text(text)
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "pytest", "-q", "--rootdir=.", "-p", "no:cacheprovider"),
-                *("--numprocesses=2", "--dist=loadfile", "--max-worker-restart=1"),
-                *("-o", "python_files=*_test.py", "."),
-            ],
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
+        texts = ["def test_it():\n    pass\n"] * NUM_FILES
+        texts[crashing] = CRASHES
+        done = inner_tests.run(
+            folder,
+            HOOKS,
+            {f"file_{number:02}_test.py": text for number, text in enumerate(texts)},
+            *("-q", "-p", "no:cacheprovider"),
+            *("--numprocesses=2", "--dist=loadfile", "--max-worker-restart=1"),
         )
         return done.stdout.splitlines()[-1]
 

@@ -1,13 +1,14 @@
 """Cases of a parameterized test after its first ones are slow tests, if it says so."""
 
 import pathlib
-import subprocess
 import sys
 
 import pytest
 import tensorflow as tf
 
-CONFTEST = "from tests.conftest import pytest_collection_modifyitems"
+from tests.harness import inner_tests
+
+HOOKS = ["pytest_collection_modifyitems"]
 TEST = """
 import pytest
 from absl.testing import parameterized
@@ -35,14 +36,10 @@ DEFAULT, SLOW = ["alone", "named_x", "some0", "some1"], ["named_y", "named_z", "
 class DefaultCasesTest(tf.test.TestCase):
     def test_further_cases_are_slow_in_each_class(self):
         folder = pathlib.Path(self.get_temp_dir())
-        (folder / "conftest.py").write_text(CONFTEST)
-        (folder / "it_test.py").write_text(TEST)
-        command = [sys.executable, "-m", "pytest", "-v", "--rootdir=.", "it_test.py", "-m"]
         for selection, expected in (("not slow", DEFAULT), ("slow", SLOW)):
             with self.subTest(selection=selection):
-                done = subprocess.run(
-                    [*command, selection], cwd=folder, stdout=subprocess.PIPE, text=True
-                )
+                files = {"it_test.py": TEST}
+                done = inner_tests.run(folder, HOOKS, files, "-v", "-m", selection)
                 for name in ("ItTest", "MoreTest"):
                     begin = f"it_test.py::{name}::test_"
                     passed = [

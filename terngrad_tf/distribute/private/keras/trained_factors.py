@@ -14,7 +14,7 @@ import tensorflow as tf
 from terngrad_tf.distribute.private.keras.loss_scale import SUMS, factor_of, is_zero
 from terngrad_tf.distribute.private.keras.step_results import gradient_scaling, losses_are_means
 from terngrad_tf.distribute.private.patches import patch
-from terngrad_tf.distribute.private.replicas.replica_data import original
+from terngrad_tf.distribute.private.replicas.replica_data import captured, original
 
 _OF_ALL = ("ConcatV2", "Maximum", "Minimum", "Pack", "Select", "SelectV2", *SUMS)
 _OF_ONE = (
@@ -56,8 +56,8 @@ def _terms(
     A factor is a number or a tensor on which no gradient depends. Warns of a term that consists of
     losses and of other values of the variables.
     """
-    sources = {id(original(getattr(variable, "handle", variable))) for variable in variables}
-    trained = _trained(sums, sources)
+    of_losses, of_variables = _computed_of(sums, variables)
+    trained = of_losses | of_variables
     parts = _inputs_first(sums, lambda term: [summand for summand, _ in _summands(term, trained)])
     scales, terms = dict.fromkeys(map(id, parts), 0.0), []
     for each in sums:
@@ -66,9 +66,15 @@ def _terms(
         summands = _summands(part, trained)
         for summand, factor in summands:
             scales[id(summand)] += factor * scales[id(part)]
-        if not summands and not is_zero(part.op):
-            losses = _losses_of(part) or _losses_below(part, sources)
-            terms.append((part, scales[id(part)], losses))
+        if summands or is_zero(part.op):
+            continue
+        losses = _losses_of(part)
+        if not losses and id(part) in of_losses & of_variables:
+            _warn_of_factors(part)
+        elif not losses and id(part) in of_losses:
+            below = _inputs_first([part], _inputs_above_losses)
+            losses = [tensor for tensor in below if gradient_scaling(tensor)]
+        terms.append((part, scales[id(part)], losses))
     return terms
 
 
@@ -80,48 +86,36 @@ def _has_products_alone(terms):
     return has_product and not _depend_on(others, found)
 
 
-def _trained(targets, sources):
-    """Returns the ids of Keras' losses, of the sources, and of what is computed of both.
+def _computed_of(targets, variables):
+    """Returns the ids of what is computed of Keras' losses, and of variables but by these losses.
 
-    What is computed of a detached source is not trained; a detached loss still is a loss.
+    What is computed of detached variables does not count; a detached loss still is a loss.
     """
-    found, of_losses = set(), set()
+    sources = {id(original(getattr(variable, "handle", variable))) for variable in variables}
+    of_losses, of_variables = set(), set()
     for tensor in _inputs_first(targets, _inputs_above_losses):
         inputs = {id(value) for value in _inputs_above_losses(tensor)}
         if gradient_scaling(tensor) or inputs & of_losses:
             of_losses.add(id(tensor))
-        is_detached = tensor.op.type == "StopGradient" and id(tensor) not in of_losses
-        is_source = id(tensor) in of_losses or id(_outside(tensor)) in sources
-        if not is_detached and (is_source or inputs & found):
-            found.add(id(tensor))
-    return found
+        is_source = id(tensor) in sources or id(captured(tensor)) in sources
+        if is_source or (inputs & of_variables and tensor.op.type != "StopGradient"):
+            of_variables.add(id(tensor))
+    return of_losses, of_variables
 
 
-def _losses_below(term, sources):
-    """Returns Keras' losses if a term depends on variables through them alone; else []."""
-    below = _inputs_first([term], _inputs_above_losses)
-    losses = [tensor for tensor in below if gradient_scaling(tensor)]
-    if losses and any(id(_outside(tensor)) in sources for tensor in below):
-        count = tf.distribute.get_strategy().num_replicas_in_sync
-        warnings.warn(
-            f"{term.op.type} joins a loss of Keras with trained variables in a way that is neither"
-            f" a sum nor a product. Variables that multiply the loss there train at {count} times"
-            " the rate. Multiply losses by trained factors outside of `tf.cond`, and add other"
-            " terms after that",
-            stacklevel=2,
-        )
-        return []
-    return losses
+def _warn_of_factors(term):
+    count = tf.distribute.get_strategy().num_replicas_in_sync
+    warnings.warn(
+        f"{term.op.type} joins a loss of Keras with trained variables in a way that is neither a"
+        f" sum nor a product. Variables that multiply the loss there train at {count} times the"
+        " rate. Multiply losses by trained factors outside of `tf.cond`, and add other terms after"
+        " that",
+        stacklevel=2,
+    )
 
 
 def _inputs_above_losses(tensor):
     return [] if gradient_scaling(tensor) else [original(value) for value in tensor.op.inputs]
-
-
-def _outside(tensor):
-    """Returns what a function captured for a placeholder; other tensors as they are."""
-    captures = getattr(tensor.graph, "captures", ()) if tensor.op.type == "Placeholder" else ()
-    return next((outside for outside, own in captures if own is tensor), tensor)
 
 
 def _summands(term, trained):

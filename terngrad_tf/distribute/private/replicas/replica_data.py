@@ -94,7 +94,7 @@ def _sources(
         if by_segments and process_group is None and not _is_in_segment(tensor.graph):
             yield tensor, False
             continue
-        outside = _captured(tensor)
+        outside = captured(tensor)
         if outside is not None:
             pending.append(outside)
         elif tensor.op.type == "Placeholder" or _has_state(tensor.op):
@@ -226,12 +226,12 @@ def _is_in_segment(graph):
 
 def original(tensor: Any) -> Any:
     """Returns the symbolic tensor that functions captured for a placeholder; others as they are."""
-    while tf.is_symbolic_tensor(tensor) and tf.is_symbolic_tensor(outside := _captured(tensor)):
+    while tf.is_symbolic_tensor(tensor) and tf.is_symbolic_tensor(outside := captured(tensor)):
         tensor = outside
     return tensor
 
 
-def _captured(tensor):
+def captured(tensor: tf.Tensor) -> Any:
     """Returns the captured tensor behind a function's placeholder, or None."""
     if tensor.op.type != "Placeholder" or not isinstance(tensor.graph, func_graph.FuncGraph):
         return None
